@@ -1,0 +1,46 @@
+# Needs Python 3.11 or later and make; everything else comes into .venv by itself.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(max(2, os.cpu_count() or 2))' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check conformance bench docs fuzz clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.ready ## serve the sample, call it, print the exchange
+	$(PY) examples/demo.py
+
+test: $(VENV)/.ready ## run the tests, the official clients among them
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile
+
+check: $(VENV)/.ready ## lint, formatting and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m basedpyright
+
+conformance: $(VENV)/.ready ## run the official conformance suite
+	$(PY) scripts/conformance.py
+
+bench: $(VENV)/.ready ## measure against the official server and a bare ASGI app
+	$(PY) benchmarks/run.py
+
+docs: $(VENV)/.ready ## run every code block of the documentation
+	$(PY) -m pytest -q tests/docs
+
+fuzz: $(VENV)/.ready ## throw garbage at a running server for a while
+	$(PY) scripts/fuzz.py
+
+clean: ## remove what make made
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results dist build
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Antiphon needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --help | grep -q -e '--group' || $(PY) -m pip install -q --upgrade 'pip>=25.1'
+	$(PY) -m pip install -q -e . --group dev
+	@touch $@

@@ -1,0 +1,105 @@
+"""A server under measurement: a process of its own, and what can be read about it from outside."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import wire
+from load import Load, LoadError, exchange
+
+SERVERS = Path(__file__).parent / "servers"
+START_TIMEOUT = 30.0
+
+
+class Unavailable(Exception):  # noqa: N818 - reads as what it says about a contender
+    """The server cannot be measured; the text says why."""
+
+
+class Contender:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.port = _free_port()
+        # Not a pipe: one that nobody reads could fill up and stop the server.
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, str(SERVERS / f"{name}.py"), "--port", str(self.port)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+        )
+        self.loads = self._ready()
+        self.idle_rss_mb = self._rss_mb()
+
+    def _ready(self) -> dict[str, Load]:
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._listens():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise Unavailable(self._epitaph())
+            time.sleep(0.02)
+        try:
+            return self._scenarios()
+        except LoadError as error:
+            self.stop()
+            raise Unavailable(str(error)) from None
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def _epitaph(self) -> str:
+        self._stderr.seek(0)
+        said = self._stderr.read().strip().splitlines()
+        self.stop()
+        return said[-1] if said else "it did not start and said nothing"
+
+    def _scenarios(self) -> dict[str, Load]:
+        """What this server can do: echo always, the two legs of a deploy if it asks."""
+        loads = {"echo": self._load("echo", wire.http(wire.echo(), self.port))}
+        exchange(loads["echo"])
+        leg_1 = self._load("leg 1", wire.http(wire.leg_1(), self.port))
+        try:
+            asked = wire.result(exchange(leg_1))
+        except LoadError:
+            return loads
+        leg_2 = self._load("leg 2", wire.http(wire.leg_2(asked), self.port))
+        exchange(leg_2)
+        return loads | {"leg 1": leg_1, "leg 2": leg_2}
+
+    def _load(self, scenario: str, request: bytes) -> Load:
+        return Load(port=self.port, request=request, marker=wire.MARKERS[scenario])
+
+    def _rss_mb(self) -> float | None:
+        try:
+            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        except OSError:
+            return None
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def cpu_seconds(self) -> float | None:
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._stderr.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,127 @@
+"""Protocol work alone: one server's ASGI app called in process, no sockets.
+
+Prints CPU microseconds per request as JSON: `python inprocess.py bare|official|ours`
+"""
+
+import asyncio
+import gc
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import wire
+
+WARM_UP = 200
+SECONDS = 0.6
+PORT = 8000
+
+
+async def measure(name: str) -> dict[str, float]:
+    app = importlib.import_module(name).http()
+    async with _Lifespan(app):
+        figures = {"echo": await _repeat(app, wire.echo(), "echo")}
+        asked = await _post(app, wire.leg_1())
+        if wire.MARKERS["leg 1"] in asked:
+            figures["leg 1"] = await _repeat(app, wire.leg_1(), "leg 1")
+            figures["leg 2"] = await _repeat(app, wire.leg_2(wire.result(asked)), "leg 2")
+    return figures
+
+
+async def _repeat(app: Any, message: dict[str, Any], scenario: str) -> float:
+    for _ in range(WARM_UP):
+        answer = await _post(app, message)
+    if wire.MARKERS[scenario] not in answer:
+        raise SystemExit(f"{scenario}: unexpected answer {answer[:500]!r}")
+    gc.collect()
+    scope, body = _scope(message), wire.body(message)
+    count, start, end = 0, process_time(), perf_counter() + SECONDS
+    while perf_counter() < end:
+        await app(scope.copy(), _receiver(body), _ignore)
+        count += 1
+    return (process_time() - start) / count * 1e6
+
+
+async def _post(app: Any, message: dict[str, Any]) -> bytes:
+    parts: list[bytes] = []
+
+    async def send(event: Any) -> None:
+        parts.append(event.get("body", b""))
+
+    await app(_scope(message), _receiver(wire.body(message)), send)
+    return b"".join(parts)
+
+
+async def _ignore(_event: Any) -> None: ...
+
+
+def _receiver(body: bytes) -> Any:
+    events = _events(body)
+
+    async def receive() -> Any:
+        event = next(events)
+        if event is None:  # the client stays connected: nothing more to say
+            await asyncio.get_running_loop().create_future()
+        return event
+
+    return receive
+
+
+def _events(body: bytes) -> Iterator[dict[str, Any] | None]:
+    yield {"type": "http.request", "body": body, "more_body": False}
+    while True:
+        yield None
+
+
+def _scope(message: dict[str, Any]) -> dict[str, Any]:
+    fields = [*wire.headers(message, PORT), ("Content-Length", str(len(wire.body(message))))]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/mcp",
+        "raw_path": b"/mcp",
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in fields],
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", PORT),
+        "state": {},
+    }
+
+
+class _Lifespan:
+    """The app's start-up and shut-down events around a block."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._events: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        self._started = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+        await self._events.put({"type": "lifespan.startup"})
+        self._task = asyncio.ensure_future(self._app(scope, self._events.get, self._send))
+        started = asyncio.ensure_future(self._started.wait())
+        await asyncio.wait({self._task, started}, return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._events.put({"type": "lifespan.shutdown"})
+        await asyncio.wait({self._task}, timeout=5)
+
+    async def _send(self, event: dict[str, str]) -> None:
+        if event["type"] == "lifespan.startup.complete":
+            self._started.set()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent / "servers"))
+    import uvloop
+
+    print(json.dumps(uvloop.run(measure(sys.argv[1]))))

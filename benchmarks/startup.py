@@ -1,0 +1,74 @@
+"""What it costs to begin: imports, modules, and a first result over stdio. Every figure is a process of its own."""
+
+import subprocess
+import sys
+import tempfile
+from threading import Timer
+from time import perf_counter
+
+import wire
+from contender import SERVERS, Unavailable
+
+TIMEOUT = 30.0
+
+
+def python(code: str) -> float:
+    """Milliseconds from start to end of `python -c code`."""
+    start = perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tempfile.gettempdir(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    elapsed = (perf_counter() - start) * 1000
+    if done.returncode:
+        raise Unavailable(done.stderr.strip().splitlines()[-1])
+    return elapsed
+
+
+def imports(packages: list[str], times: int) -> dict[str, float]:
+    """Best import time of each package, over a Python that does nothing; interleaved."""
+    best = dict.fromkeys(["pass", *packages], float("inf"))
+    for _ in range(times):
+        for package in best:
+            best[package] = min(best[package], python("pass" if package == "pass" else f"import {package}"))
+    return {package: best[package] - best["pass"] for package in packages}
+
+
+def loaded(package: str) -> int:
+    """How many modules importing the package loads beyond those of a bare Python."""
+    code = f"import sys; before = len(sys.modules); import {package}; print(len(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT, check=True)
+    return int(done.stdout)
+
+
+def stdio(name: str) -> float:
+    """Milliseconds from process start to the first tool result over stdio."""
+    start = perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, str(SERVERS / f"{name}.py"), "--stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    impatience = Timer(TIMEOUT, process.kill)
+    impatience.start()
+    try:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(wire.body(wire.echo()) + b"\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        elapsed = (perf_counter() - start) * 1000
+    except OSError as error:
+        raise Unavailable(f"stdio: {error}") from None
+    finally:
+        impatience.cancel()
+        process.kill()
+        process.communicate()
+    if wire.MARKERS["echo"] not in answer:
+        raise Unavailable(f"stdio answered {answer[:200]!r}")
+    return elapsed

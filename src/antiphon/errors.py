@@ -1,0 +1,172 @@
+"""Every error, one tree.
+
+::
+
+    Exception
+    └── AntiphonError
+        ├── ProtocolError           goes to the peer as a JSON-RPC error: code, message, data, HTTP status
+        │   ├── ParseError              -32700  the bytes are not JSON
+        │   ├── InvalidRequest          -32600  the JSON is not a request
+        │   ├── MethodNotFound          -32601  no such method here
+        │   ├── InvalidParams           -32602  the request's parameters are wrong
+        │   │   ├── ResourceNotFound            nothing under that URI
+        │   │   └── StateRefused                a requestState that this server did not seal for this call
+        │   ├── InternalError           -32603  our fault; the log says why
+        │   ├── HeaderMismatch          -32020  the HTTP headers contradict the body
+        │   ├── MissingCapability       -32021  the client did not declare what the call needs
+        │   └── UnsupportedVersion      -32022  a protocol revision that is not spoken here
+        ├── ToolError               goes to the model as a result with isError: a handler raises it
+        │   └── Refused                 the user declined or cancelled, and the handler needed a yes
+        └── UnstableQuestion        a handler's question changes on every round, so no answer can ever fit it
+
+    BaseException
+    └── CannotAsk                   the client cannot be asked; outside Exception, so that a broad
+                                    ``except Exception`` never turns "could not ask" into "yes"
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+__all__ = [
+    "AntiphonError",
+    "CannotAsk",
+    "HeaderMismatch",
+    "InternalError",
+    "InvalidParams",
+    "InvalidRequest",
+    "MethodNotFound",
+    "MissingCapability",
+    "ParseError",
+    "ProtocolError",
+    "Refused",
+    "ResourceNotFound",
+    "StateRefused",
+    "ToolError",
+    "UnstableQuestion",
+    "UnsupportedVersion",
+]
+
+
+class AntiphonError(Exception):
+    """What this library raises on purpose."""
+
+
+class ProtocolError(AntiphonError):
+    """A JSON-RPC error. The class gives the code; ``status`` is what HTTP shows beside it."""
+
+    code: ClassVar[int] = -32603
+    default_status: ClassVar[int] = 200
+
+    def __init__(self, message: str, *, data: object = None, status: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+        self.status = self.default_status if status is None else status
+
+
+class ParseError(ProtocolError):
+    code = -32700
+    default_status = 400
+
+
+class InvalidRequest(ProtocolError):
+    code = -32600
+    default_status = 400
+
+
+class MethodNotFound(ProtocolError):
+    code = -32601
+    default_status = 404
+
+
+class InvalidParams(ProtocolError):
+    code = -32602
+
+
+class ResourceNotFound(InvalidParams):
+    """2026-07-28, server/resources, Error Handling: -32602 with the URI in ``data``."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__("Resource not found", data={"uri": uri})
+
+
+class StateRefused(InvalidParams):
+    """The one answer to every bad requestState, whatever its fault: a prober learns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("Invalid or expired requestState")
+
+
+class InternalError(ProtocolError):
+    code = -32603
+
+    def __init__(self, message: str = "Internal error") -> None:
+        super().__init__(message)
+
+
+class HeaderMismatch(ProtocolError):
+    code = -32020
+    default_status = 400
+
+
+class MissingCapability(ProtocolError):
+    code = -32021
+    default_status = 400
+
+    def __init__(self, required: Mapping[str, object]) -> None:
+        super().__init__(
+            "The client did not declare a capability that this call needs: " + ", ".join(_paths(required)),
+            data={"requiredCapabilities": required},
+        )
+        self.required = required
+
+
+class UnsupportedVersion(ProtocolError):
+    code = -32022
+    default_status = 400
+
+    def __init__(self, requested: str, supported: list[str]) -> None:
+        super().__init__(
+            f"Unsupported protocol version {requested!r}; supported: {', '.join(supported)}",
+            data={"supported": supported, "requested": requested},
+        )
+
+
+class ToolError(AntiphonError):
+    """An error that the model may read and act on: its text is shown to the peer."""
+
+
+class Refused(ToolError):
+    """The user said no, and the handler asked for the answer with ``unwrap()``."""
+
+    def __init__(self, action: Literal["decline", "cancel"], message: str | None = None) -> None:
+        super().__init__(message or f"The user {'declined' if action == 'decline' else 'cancelled'} the request.")
+        self.action = action
+
+
+class UnstableQuestion(AntiphonError):
+    """A recorded answer belongs to the exact question; one that never repeats can never be answered."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"The question {key!r} changes on every round, so its answer never fits. Keep the clock and random values"
+            " out of questions, or take them from ctx.now(), ctx.random() and ctx.step(), which repeat themselves."
+        )
+        self.key = key
+
+
+class CannotAsk(BaseException):
+    """The client cannot be asked: it declared no such capability, or there is no way back to it."""
+
+    def __init__(self, message: str, *, required: Mapping[str, object]) -> None:
+        super().__init__(message)
+        self.message = message
+        self.required = required
+
+
+def _paths(tree: Mapping[str, object], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for key, below in tree.items():
+        path = f"{prefix}{key}"
+        found += _paths(below, f"{path}.") if isinstance(below, Mapping) and below else [path]
+    return found

@@ -1,0 +1,113 @@
+"""From a decoded message to a Call, or to the protocol error that refuses it."""
+
+from typing import Any
+
+from antiphon.errors import HeaderMismatch, InvalidParams, MethodNotFound, UnsupportedVersion
+from antiphon.types import LOG_LEVELS
+from antiphon.wire import headers as http
+from antiphon.wire.headers import RawHeaders
+from antiphon.wire.jsonrpc import Message, RequestId
+from antiphon.wire.rev2026 import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    METHODS,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+    REVISION,
+    Method,
+)
+
+_FOREIGN = Method()
+_NO_HEADERS: RawHeaders = {}
+
+
+class Call:
+    """One accepted request: who asks for what, with which abilities."""
+
+    __slots__ = ("capabilities", "headers", "id", "meta", "method", "name", "params", "principal", "revision", "row")
+
+    id: RequestId
+    method: str
+    params: Message
+    meta: dict[str, Any]
+    capabilities: dict[str, Any]
+    headers: RawHeaders | None
+    name: str
+    row: Method
+    revision: str
+    principal: str | None
+
+
+def accept(message: Message, headers: RawHeaders | None = None) -> Call:
+    """Check a well-formed request against revision 2026-07-28; ``headers`` is None where there is no HTTP."""
+    method: str = message["method"]
+    params: Message = message.get("params") or {}
+    meta = params.get("_meta")
+    if headers is not None:
+        _check_version_header(headers, meta)
+    if type(meta) is not dict:
+        raise InvalidParams('The request needs "params._meta" with its protocol version', status=400)
+    version = meta.get(PROTOCOL_VERSION)
+    if version != REVISION:
+        if type(version) is not str:
+            raise InvalidParams(f'"params._meta" needs "{PROTOCOL_VERSION}"', status=400)
+        raise UnsupportedVersion(version, [REVISION])
+    capabilities = meta.get(CLIENT_CAPABILITIES)
+    if type(capabilities) is not dict:
+        raise InvalidParams(f'"params._meta" needs "{CLIENT_CAPABILITIES}", an object', status=400)
+    if len(meta) > 2:
+        _check_meta(meta)
+    call = Call()
+    call.id = message["id"]
+    call.method = method
+    call.params = params
+    call.meta = meta
+    call.capabilities = capabilities
+    call.headers = headers
+    call.revision = REVISION
+    call.principal = None
+    call.row = row = METHODS.get(method, _FOREIGN)
+    if headers is not None:
+        http.check_equal(headers.get(http.METHOD), method, "Mcp-Method")
+    if row.target is None:
+        call.name = ""
+    else:
+        name = params.get(row.target)
+        if type(name) is not str:
+            raise InvalidParams(f'{method} needs "{row.target}", a string')
+        if headers is not None:
+            http.check_equal(headers.get(http.NAME), name, "Mcp-Name")
+        call.name = name
+    return call
+
+
+def unknown_method(method: str) -> MethodNotFound:
+    return MethodNotFound(f"Method not found: {method} (this server speaks {REVISION})")
+
+
+def _check_version_header(headers: RawHeaders, meta: object) -> None:
+    said = headers.get(http.VERSION)
+    if said is None:
+        raise HeaderMismatch(
+            f"Header mismatch: the MCP-Protocol-Version header is missing (this server speaks {REVISION})"
+        )
+    version: object = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None  # pyright: ignore[reportUnknownMemberType]
+    if isinstance(version, str) and said.strip() != version.encode(errors="replace"):
+        raise HeaderMismatch(
+            f"Header mismatch: MCP-Protocol-Version {said.decode('latin-1')!r} does not match _meta {version!r}"
+        )
+
+
+def _check_meta(meta: dict[str, Any]) -> None:
+    info = meta.get(CLIENT_INFO)
+    if info is not None and (
+        type(info) is not dict or type(info.get("name")) is not str or type(info.get("version")) is not str
+    ):
+        raise InvalidParams(f'"{CLIENT_INFO}" needs a name and a version', status=400)
+    level = meta.get(LOG_LEVEL)
+    if level is not None and (type(level) is not str or level not in LOG_LEVELS):
+        raise InvalidParams(f'"{LOG_LEVEL}" must be one of {", ".join(LOG_LEVELS)}', status=400)
+    token = meta.get(PROGRESS_TOKEN)
+    if token is not None and type(token) is not int and type(token) is not str:
+        raise InvalidParams('"progressToken" must be a string or an integer', status=400)

@@ -1,0 +1,257 @@
+"""Questions: how they are built, what they need of a client, and how an answer is read.
+
+``ask.form(...)``, ``ask.url(...)``, ``ask.sample(...)`` and ``ask.roots()`` make questions to return; the ``ctx``
+methods of the same kinds make and ask them in one go.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from antiphon.shapes import Form, Mismatch, form_of
+from antiphon.types import (
+    Accepted,
+    Cancelled,
+    Declined,
+    Elicited,
+    JsonObject,
+    Message,
+    MessageContent,
+    Missing,
+    ModelPreferences,
+    Response,
+    Root,
+    Rooted,
+    Sample,
+    Sampled,
+    Text,
+    Tool,
+)
+
+__all__ = ["Question", "form", "roots", "sample", "url"]
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_roots = tuple[Root, ...]
+
+
+class Question:
+    """One thing to ask a client: the request that travels, and the shape that its answer must have."""
+
+    __slots__ = ("_print", "again", "form", "key", "kind", "method", "needs", "params", "ttl")
+
+    def __init__(
+        self,
+        kind: Literal["form", "url", "sample", "roots"],
+        method: str,
+        params: JsonObject,
+        needs: tuple[tuple[str, ...], ...],
+        *,
+        form: Form | None = None,
+        key: str | None = None,
+        ttl: float | None = None,
+        again: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.method = method
+        self.params = params
+        self.needs = needs
+        self.form = form
+        self.key = key
+        self.ttl = ttl
+        self.again = again
+        self._print: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<Question {self.kind} {self.params.get('message', '')!r}>"
+
+    @property
+    def name(self) -> str:
+        """A readable name for a question that was given no key."""
+        return self.form.name if self.form is not None else self.kind
+
+    @property
+    def fingerprint(self) -> bytes:
+        """What a recorded answer is tied to: the exact question, as it travels."""
+        if self._print is None:
+            self._print = blake2b(_encode([self.method, self.params]), digest_size=8).digest()
+        return self._print
+
+    def to_wire(self) -> JsonObject:
+        return {"method": self.method, "params": self.params}
+
+    def read(self, raw: object) -> Any:
+        """The typed answer in a client's raw response; Mismatch if it is not an answer to this question."""
+        if self.kind == "sample":
+            return _convert(raw, Sample)
+        if self.kind == "roots":
+            return list(_convert(raw, dict[str, Any]) and _convert(raw.get("roots"), _roots))  # type: ignore[attr-defined] # pyright: ignore
+        action = raw.get("action") if type(raw) is dict else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if action == "accept":
+            content = raw.get("content")  # type: ignore[attr-defined] # pyright: ignore
+            return Accepted(None if self.form is None else self.form.read(content))
+        if action == "decline":
+            return Declined()
+        if action == "cancel":
+            return Cancelled()
+        raise Mismatch("", "expected an action of accept, decline or cancel")
+
+
+def form(
+    message: str, shape: object, *, key: str | None = None, ttl: float | None = None, again: bool = False
+) -> Question:
+    """A form for the user. ``again=True`` allows asking again after a refusal."""
+    made = form_of(shape)
+    return Question(
+        "form",
+        "elicitation/create",
+        {"mode": "form", "message": message, "requestedSchema": made.schema},
+        (("elicitation", "form"),),
+        form=made,
+        key=key,
+        ttl=ttl,
+        again=again,
+    )
+
+
+def confirm(message: str, *, key: str | None = None, ttl: float | None = None, again: bool = False) -> Question:
+    """A form with one box to tick."""
+    return Question(
+        "form",
+        "elicitation/create",
+        {"mode": "form", "message": message, "requestedSchema": _CONFIRM.schema},
+        (("elicitation", "form"),),
+        form=_CONFIRM,
+        key=key or "confirm",
+        ttl=ttl,
+        again=again,
+    )
+
+
+def url(message: str, url: str, *, key: str | None = None, ttl: float | None = None, again: bool = False) -> Question:
+    """A page for the user to open. Accepting means "I agreed to open it", not "I am done there"."""
+    parts = urlsplit(url)
+    if not parts.scheme or not (parts.netloc or parts.path):
+        raise ValueError(f"ask.url needs an absolute URL, got {url!r}")
+    return Question(
+        "url",
+        "elicitation/create",
+        {"mode": "url", "message": message, "url": url},
+        (("elicitation", "url"),),
+        key=key,
+        ttl=ttl,
+        again=again,
+    )
+
+
+def sample(
+    messages: str | Message | Sequence[str | Message],
+    *,
+    max_tokens: int,
+    system: str | None = None,
+    temperature: float | None = None,
+    stop: Sequence[str] | None = None,
+    model: ModelPreferences | None = None,
+    tools: Sequence[Tool] | None = None,
+    tool_choice: Literal["auto", "required", "none"] | None = None,
+    context: Literal["none", "thisServer", "allServers"] | None = None,
+    metadata: JsonObject | None = None,
+    key: str | None = None,
+    ttl: float | None = None,
+    again: bool = False,
+) -> Question:
+    """A completion from the client's model (deprecated by the protocol; ask your provider where you can)."""
+    said = [messages] if isinstance(messages, str | Message) else messages
+    params: JsonObject = {"messages": [_message(item) for item in said], "maxTokens": max_tokens}
+    optional: dict[str, object] = {
+        "systemPrompt": system,
+        "temperature": temperature,
+        "stopSequences": None if stop is None else list(stop),
+        "modelPreferences": model,
+        "tools": None if tools is None else list(tools),
+        "toolChoice": None if tool_choice is None else {"mode": tool_choice},
+        "includeContext": context,
+        "metadata": metadata,
+    }
+    params.update({name: msgspec.to_builtins(value) for name, value in optional.items() if value is not None})
+    needs: tuple[tuple[str, ...], ...] = (("sampling",),)
+    if tools is not None or tool_choice is not None:
+        needs += (("sampling", "tools"),)
+    if context is not None and context != "none":
+        needs += (("sampling", "context"),)
+    return Question("sample", "sampling/createMessage", params, needs, key=key, ttl=ttl, again=again)
+
+
+def roots(*, key: str | None = None, ttl: float | None = None) -> Question:
+    """The folders that the user opened to this server (deprecated by the protocol)."""
+    return Question("roots", "roots/list", {}, (("roots",),), key=key, ttl=ttl)
+
+
+def supports(capabilities: Mapping[str, Any], path: Sequence[str]) -> bool:
+    """Whether declared capabilities include ``("elicitation", "url")`` and the like.
+
+    client/elicitation, Capabilities: an empty elicitation object means form mode only.
+    """
+    if path[0] == "elicitation":
+        declared = capabilities.get("elicitation")
+        if type(declared) is not dict:
+            return False
+        mode = path[1] if len(path) > 1 else "form"
+        return mode in declared or (mode == "form" and "url" not in declared)
+    node: Any = capabilities
+    for step in path:
+        if not isinstance(node, Mapping) or step not in node:
+            return False
+        node = node[step]  # pyright: ignore[reportUnknownVariableType]
+    return isinstance(node, Mapping) or node is True
+
+
+def missing(capabilities: Mapping[str, Any], questions: Iterable[Question]) -> JsonObject:
+    """What a client would have to declare before these questions may be asked; empty if nothing."""
+    tree: JsonObject = {}
+    for question in questions:
+        for path in question.needs:
+            if not supports(capabilities, path):
+                node = tree
+                for step in path:
+                    node = node.setdefault(step, {})
+    return tree
+
+
+def view(raw: object) -> Response:
+    """A raw response told apart by its form; what fits none of them is Missing."""
+    if type(raw) is not dict:
+        return Missing()
+    fields: JsonObject = raw  # pyright: ignore[reportUnknownVariableType]
+    action = fields.get("action")
+    try:
+        if action in {"accept", "decline", "cancel"}:
+            content = fields.get("content")
+            return Elicited(action, content if action == "accept" and type(content) is dict else None)
+        if "roots" in fields:
+            return Rooted(_convert(fields["roots"], _roots))
+        return Sampled(_convert(fields, Sample))
+    except Mismatch:
+        return Missing()
+
+
+def _message(item: str | Message) -> JsonObject:
+    message = Message.user(item) if isinstance(item, str) else item
+    content = message.content
+    body: MessageContent | list[MessageContent] = Text(content) if isinstance(content, str) else content
+    wire: JsonObject = {"role": message.role, "content": msgspec.to_builtins(body)}
+    if message.meta is not None:
+        wire["_meta"] = message.meta
+    return wire
+
+
+def _convert(raw: object, type_: Any) -> Any:
+    try:
+        return msgspec.convert(raw, type_)
+    except msgspec.ValidationError as fault:
+        raise Mismatch("", str(fault)) from None
+
+
+_CONFIRM = form_of(bool, field="confirm")

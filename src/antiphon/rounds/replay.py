@@ -1,0 +1,237 @@
+"""The journal of a conversation, and the rules by which a handler's questions meet its answers.
+
+A handler runs from the top on every round. What was answered before stands in the journal, which travels inside the
+sealed ``requestState``; the first question without an answer ends the round. The rules:
+
+* a recorded answer belongs to the exact question, by its fingerprint;
+* an answer counts only if the question was asked, and the journal says so;
+* an answer that does not fit its question is asked for again;
+* a question that is never the same twice is an error, since no answer could ever fit it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from antiphon.errors import CannotAsk, Refused, UnstableQuestion
+from antiphon.rounds.ask import Question, missing, view
+from antiphon.shapes import Mismatch
+from antiphon.types import JsonObject, Missing, Response
+
+MAX_DRIFT = 2
+"""How often in a row a question may come back changed after an answer: once happens when a server is upgraded."""
+
+_encode = msgspec.json.encode
+_decode = msgspec.json.decode
+
+
+class RoundEnds(BaseException):
+    """The signal that unwinds a handler whose question has no answer yet. Private, and not an Exception on purpose."""
+
+
+class Asked(msgspec.Struct, array_like=True):
+    fingerprint: bytes
+    drift: int = 0
+
+
+class Answered(msgspec.Struct, array_like=True):
+    fingerprint: bytes
+    response: bytes
+    """The client's raw response as JSON: read again on each round, by the question's own shape."""
+
+
+class Journal(msgspec.Struct, array_like=True):
+    """All that a conversation knows between two rounds."""
+
+    flow: bytes
+    round: int = 1
+    asked: dict[str, Asked] = {}
+    answers: dict[str, Answered] = {}
+    steps: dict[str, bytes] = {}
+    state: bytes | None = None
+
+    def pack(self) -> bytes:
+        return _pack(self)
+
+    def weights(self) -> str:
+        """What fills the journal, heaviest first: for the log."""
+        parts = {
+            **{f"answer {name!r}": len(item.response) for name, item in self.answers.items()},
+            **{f"step {name!r}": len(item) for name, item in self.steps.items()},
+            "state": len(self.state or b""),
+        }
+        heaviest = sorted(parts.items(), key=lambda part: -part[1])
+        return ", ".join(f"{name}: {size} bytes" for name, size in heaviest[:5])
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> "Journal":
+        """ValueError if the payload is no journal, such as one of an older release."""
+        try:
+            journal = _unpack(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+            raise ValueError(str(fault)) from None
+        journal.round += 1
+        return journal
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(Journal).decode
+
+
+class InputRequired:
+    """What ``input_required(...)`` made: the questions of a round, and the handler's own state."""
+
+    __slots__ = ("questions", "state")
+
+    def __init__(self, questions: Mapping[str, Question], state: bytes | None) -> None:
+        self.questions = questions
+        self.state = state
+
+
+def input_required(requests: Mapping[str, Question] | None = None, *, state: object = None) -> InputRequired:
+    """Return this from a handler to ask. ``state`` is plain data: sealed on the way out, typed on the way back.
+
+    State alone, without a question, sheds load: the client comes back at once.
+    """
+    if not requests and state is None:
+        raise TypeError("input_required() needs questions, a state, or both")
+    for key, question in (requests or {}).items():
+        if not isinstance(key, str) or not isinstance(question, Question):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"input_required() takes names and ask.* questions, got {key!r}: {question!r}")
+    return InputRequired(requests or {}, None if state is None else _encode(state))
+
+
+class Conversation:
+    """One round of one flow: the journal so far, what the client sent, and what is still to be asked."""
+
+    __slots__ = ("_capabilities", "_seen", "arrived", "journal", "lacking", "pending")
+
+    def __init__(self, journal: Journal, responses: object, capabilities: Mapping[str, Any]) -> None:
+        self.journal = journal
+        # basic/patterns/mrtr, Error Handling: what is not a map of responses answers nothing.
+        self.arrived: JsonObject = responses if type(responses) is dict else {}
+        self.pending: dict[str, Question] = {}
+        self.lacking: JsonObject = {}
+        self._capabilities = capabilities
+        self._seen: set[str] = set()
+
+    def ask(self, question: Question) -> Any:
+        """The typed answer to a question, or RoundEnds with the question noted for this round."""
+        automatic = question.key is None
+        name = self._name(question.key or question.name)
+        found = self._recorded(name, question)
+        if found is None and automatic:
+            found = self._moved(name, question)
+        if found is not None:
+            return found
+        self._require(question)
+        self.pending[name] = question
+        raise RoundEnds
+
+    def answer(self, name: str) -> Response:
+        """The newest response under a name, whether or not it was asked for: the return style's view."""
+        self._seen.add(name)
+        fresh = view(self.arrived.get(name))
+        if isinstance(fresh, Missing) and name in self.journal.answers:
+            return view(_decode(self.journal.answers[name].response))
+        return fresh
+
+    def returned(self, wanted: InputRequired) -> None:
+        """Take the questions that a handler returned; Refused if it insists on one that was just refused."""
+        for name, question in wanted.questions.items():
+            if not question.again:
+                self._check_refusal(name, question)
+        self._require(*wanted.questions.values())
+        for name in list(self.arrived):
+            if name in self.journal.asked or name in self._seen:
+                self._keep(name)
+        self.pending = dict(wanted.questions)
+        self.journal.state = wanted.state
+
+    def close(self) -> JsonObject:
+        """End the round: the journal now says what was asked, and the result says what to answer."""
+        asked: dict[str, Asked] = {}
+        for name, question in self.pending.items():
+            asked[name] = Asked(question.fingerprint, self._drift(name, question))
+        self.journal.asked = asked
+        result: JsonObject = {"resultType": "input_required"}
+        if self.pending:
+            result["inputRequests"] = {name: question.to_wire() for name, question in self.pending.items()}
+        return result
+
+    def _name(self, base: str) -> str:
+        # The same key asked twice in one run (a loop that asks until the answer is good) is two questions.
+        name, count = base, 1
+        while name in self._seen:
+            count += 1
+            name = f"{base}-{count}"
+        self._seen.add(name)
+        return name
+
+    def _recorded(self, name: str, question: Question) -> Any:
+        print_ = question.fingerprint
+        answered = self.journal.answers.get(name)
+        if answered is not None and answered.fingerprint == print_:
+            return question.read(_decode(answered.response))
+        asked = self.journal.asked.get(name)
+        if asked is not None and asked.fingerprint == print_ and name in self.arrived:
+            try:
+                answer = question.read(self.arrived[name])
+            except Mismatch:
+                return None
+            self._keep(name)
+            return answer
+        return None
+
+    def _moved(self, name: str, question: Question) -> Any:
+        """An answer to the same question under another automatic name, as when a newer tool asks one more before it."""
+        print_ = question.fingerprint
+        for other in (*self.journal.answers, *self.journal.asked):
+            if other not in self._seen and self._print(other) == print_:
+                found = self._recorded(other, question)
+                if found is not None:
+                    self._seen.add(other)
+                    self._seen.discard(name)
+                    return found
+        return None
+
+    def _print(self, name: str) -> bytes:
+        return (self.journal.answers.get(name) or self.journal.asked[name]).fingerprint
+
+    def _keep(self, name: str) -> None:
+        response = self.arrived[name]
+        if type(response) is dict:
+            asked = self.journal.asked.get(name)
+            self.journal.answers[name] = Answered(asked.fingerprint if asked else b"", _encode(response))
+
+    def _require(self, *questions: Question) -> None:
+        lacking = missing(self._capabilities, questions)
+        if lacking:
+            _merge(self.lacking, lacking)
+            raise CannotAsk("The client did not declare that it can be asked this", required=self.lacking)
+
+    def _check_refusal(self, name: str, question: Question) -> None:
+        asked = self.journal.asked.get(name)
+        response = self.arrived.get(name)
+        if asked is None or asked.fingerprint != question.fingerprint or type(response) is not dict:
+            return
+        action = response.get("action")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if action in {"decline", "cancel"}:
+            verb = "declined" if action == "decline" else "cancelled"
+            raise Refused(action, f"The user {verb} the question {name!r}, so the call ends here.")  # pyright: ignore[reportUnknownArgumentType]
+
+    def _drift(self, name: str, question: Question) -> int:
+        before = self.journal.asked.get(name)
+        if before is None or before.fingerprint == question.fingerprint:
+            return 0
+        if isinstance(view(self.arrived.get(name)), Missing):
+            return before.drift
+        if before.drift + 1 >= MAX_DRIFT:
+            raise UnstableQuestion(name)
+        return before.drift + 1
+
+
+def _merge(tree: JsonObject, more: Mapping[str, Any]) -> None:
+    for key, below in more.items():
+        _merge(tree.setdefault(key, {}), below)

@@ -1,0 +1,1 @@
+"""Where `async` starts: the Server, its registry, and the Context that a handler holds."""

@@ -1,0 +1,512 @@
+"""The Context: the only thing a handler holds of the call that it serves."""
+
+import asyncio
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+
+from antiphon.errors import CannotAsk
+from antiphon.protocol.accept import Call
+from antiphon.rounds import ask
+from antiphon.rounds.ask import Question
+from antiphon.rounds.replay import Conversation, InputRequired, Journal, RoundEnds
+from antiphon.shapes import Mismatch, form_of, hints_of, shape_of
+from antiphon.types import (
+    LOG_LEVELS,
+    Accepted,
+    Answer,
+    Elicited,
+    JsonObject,
+    LogLevel,
+    Message,
+    ModelPreferences,
+    Response,
+    Root,
+    Sample,
+    Tool,
+)
+from antiphon.wire.jsonrpc import notification
+from antiphon.wire.rev2026 import CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN
+
+if TYPE_CHECKING:
+    from antiphon.server.app import Server
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+_SETTLED = 8
+"""Turns of the event loop without a new question after which a round of parallel questions is complete."""
+
+
+class Channel(Protocol):
+    """The way back to the peer while a call runs; each transport has one."""
+
+    async def emit(self, message: JsonObject) -> None: ...
+
+    async def keep_alive(self) -> None: ...
+
+
+class Silent:
+    """A channel on which nobody listens."""
+
+    async def emit(self, message: JsonObject) -> None:
+        """Drop it."""
+
+    async def keep_alive(self) -> None:
+        """Nothing to keep."""
+
+
+class Peer:
+    """Who calls, as it says of itself, and what it can be asked."""
+
+    __slots__ = ("_info", "capabilities")
+
+    def __init__(self, info: Mapping[str, Any], capabilities: Mapping[str, Any]) -> None:
+        self._info = info
+        self.capabilities = capabilities
+
+    @property
+    def name(self) -> str | None:
+        return self._info.get("name")
+
+    @property
+    def version(self) -> str | None:
+        return self._info.get("version")
+
+    def supports(self, capability: str) -> bool:
+        """``"elicitation"`` (forms), ``"elicitation.url"``, ``"sampling"``, ``"sampling.tools"``, ``"roots"`` ..."""
+        return ask.supports(self.capabilities, capability.split("."))
+
+
+class Headers(Mapping[str, str]):
+    """The HTTP request's headers; names ignore case. Empty where there is no HTTP."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: Mapping[bytes, bytes]) -> None:
+        self._raw = raw
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            return self._raw[name.lower().encode("latin-1")].decode("latin-1")
+        except (KeyError, UnicodeEncodeError):
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+class Context:
+    """What a handler knows of its call, and how it asks, reports and remembers."""
+
+    __slots__ = ("_call", "_channel", "_over", "_progress", "_ran", "_running", "_talk", "_task", "server")
+
+    def __init__(self, server: "Server", call: Call, channel: Channel) -> None:
+        self.server = server
+        self._call = call
+        self._channel = channel
+        self._talk: Conversation | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._running: set[asyncio.Task[bytes]] | None = None
+        self._ran: set[str] | None = None
+        self._progress: float | None = None
+        self._over = False
+
+    # --- the call -------------------------------------------------------------------------------------------------
+
+    @property
+    def request_id(self) -> int | str:
+        return self._call.id
+
+    @property
+    def method(self) -> str:
+        return self._call.method
+
+    @property
+    def name(self) -> str:
+        """The tool's or prompt's name, or the resource's URI."""
+        return self._call.name
+
+    @property
+    def params(self) -> JsonObject:
+        """The request's parameters as they came."""
+        return self._call.params
+
+    @property
+    def meta(self) -> JsonObject:
+        """The request's ``_meta``."""
+        return self._call.meta
+
+    @property
+    def client(self) -> Peer:
+        info = self._call.meta.get(CLIENT_INFO)
+        return Peer(info if isinstance(info, dict) else {}, self._call.capabilities)  # pyright: ignore[reportUnknownArgumentType]
+
+    @property
+    def headers(self) -> Headers:
+        return Headers(self._call.headers or {})
+
+    @property
+    def principal(self) -> str | None:
+        """Who is authenticated, as the application's ``principal=`` hook says."""
+        return self._call.principal
+
+    @property
+    def protocol_version(self) -> str:
+        return self._call.revision
+
+    @property
+    def lifespan(self) -> Any:
+        """What the server's lifespan yielded."""
+        return self.server.state
+
+    @property
+    def round(self) -> int:
+        """1 on the first request of a conversation, 2 when its answers come back, and so on."""
+        return 1 if self._talk is None else self._talk.journal.round
+
+    @property
+    def flow(self) -> str:
+        """The conversation's id, the same on every round and every instance."""
+        return self._conversation().journal.flow.hex()
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report how far the work is; only if the caller asked for it, and only forwards."""
+        token = self._call.meta.get(PROGRESS_TOKEN)
+        if token is None or (self._progress is not None and progress <= self._progress):
+            return
+        self._progress = progress
+        params: JsonObject = {"progressToken": token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self._channel.emit(notification("notifications/progress", params))
+
+    async def log(self, level: LogLevel, data: object, logger: str | None = None) -> None:
+        """Send a log message to the client; only if the request asked for that level."""
+        wanted = self._call.meta.get(LOG_LEVEL)
+        if level not in LOG_LEVELS:
+            raise ValueError(f"Unknown log level {level!r}: expected one of {', '.join(LOG_LEVELS)}")
+        if wanted is None or LOG_LEVELS[level] < LOG_LEVELS[wanted]:
+            return
+        params: JsonObject = {"level": level, "data": data}
+        if logger is not None:
+            params["logger"] = logger
+        await self._channel.emit(notification("notifications/message", params))
+
+    # --- asking, by awaiting --------------------------------------------------------------------------------------
+
+    @overload
+    async def elicit(
+        self, message: str, shape: type[T], *, key: str | None = None, ttl: float | None = None
+    ) -> Answer[T]: ...
+    @overload
+    async def elicit(
+        self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
+    ) -> Answer[Any]: ...
+    async def elicit(
+        self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
+    ) -> Answer[Any]:
+        """Ask the user to fill in a form."""
+        answer: Answer[Any] = await self._ask(ask.form(message, shape, key=key, ttl=ttl))
+        return answer
+
+    async def elicit_url(
+        self, message: str, url: str, *, key: str | None = None, ttl: float | None = None
+    ) -> Answer[None]:
+        """Ask the user to open a page. Accepted means that they agreed to, not that they are done there."""
+        answer: Answer[None] = await self._ask(ask.url(message, url, key=key, ttl=ttl))
+        return answer
+
+    async def confirm(self, message: str, *, key: str | None = None, ttl: float | None = None) -> bool:
+        """Whether the user accepted and ticked the box. Everything else is no."""
+        return _ticked(await self._ask(ask.confirm(message, key=key, ttl=ttl)))
+
+    async def sample(
+        self,
+        messages: str | Message | Sequence[str | Message],
+        *,
+        max_tokens: int,
+        system: str | None = None,
+        temperature: float | None = None,
+        stop: Sequence[str] | None = None,
+        model: ModelPreferences | None = None,
+        tools: Sequence[Tool] | None = None,
+        tool_choice: Literal["auto", "required", "none"] | None = None,
+        context: Literal["none", "thisServer", "allServers"] | None = None,
+        metadata: JsonObject | None = None,
+        key: str | None = None,
+        ttl: float | None = None,
+    ) -> Sample:
+        """Ask the client's model for a completion."""
+        question = ask.sample(
+            messages,
+            max_tokens=max_tokens,
+            system=system,
+            temperature=temperature,
+            stop=stop,
+            model=model,
+            tools=tools,
+            tool_choice=tool_choice,
+            context=context,
+            metadata=metadata,
+            key=key,
+            ttl=ttl,
+        )
+        answer: Sample = await self._ask(question)
+        return answer
+
+    async def roots(self, *, key: str | None = None, ttl: float | None = None) -> list[Root]:
+        """Ask for the folders that the user opened to this server."""
+        answer: list[Root] = await self._ask(ask.roots(key=key, ttl=ttl))
+        return answer
+
+    # --- asking, by returning -------------------------------------------------------------------------------------
+
+    @overload
+    def accepted(self, key: str, shape: type[T]) -> T | None: ...
+    @overload
+    def accepted(self, key: str, shape: object) -> Any: ...
+    def accepted(self, key: str, shape: object) -> Any:
+        """The accepted answer under a key, typed; None while it is missing, declined, cancelled or invalid."""
+        response = self._conversation().answer(key)
+        if not isinstance(response, Elicited) or response.action != "accept":
+            return None
+        try:
+            return form_of(shape).read(response.content)
+        except Mismatch:
+            return None
+
+    def response(self, key: str) -> Response:
+        """What has arrived under a key: Missing, Elicited, Sampled or Rooted."""
+        return self._conversation().answer(key)
+
+    @overload
+    def state(self, shape: type[T]) -> T | None: ...
+    @overload
+    def state(self, shape: object = Any) -> Any: ...
+    def state(self, shape: object = Any) -> Any:
+        """The state that the handler gave to ``input_required(state=...)`` on the round before; None if it gave none."""
+        packed = self._conversation().journal.state
+        return None if packed is None else shape_of(shape).read(msgspec.json.decode(packed))
+
+    # --- remembering ----------------------------------------------------------------------------------------------
+
+    @overload
+    async def step(self, key: str, fn: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def step(self, key: str, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def step(self, key: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run ``fn`` once in the whole conversation; on later rounds, give back what it returned.
+
+        The result is stored as JSON and read back by the function's return annotation, on the first round as well, so
+        that every round sees the same thing.
+        """
+        self._claim(key)
+        recorded = self._conversation().journal.steps.get(key)
+        if recorded is None:
+            recorded = await self._guarded(self._run(key, fn, args, kwargs))
+        return _recall(key, fn, recorded)
+
+    async def now(self) -> datetime:
+        """The time, in UTC: of the round that first asked for it, and the same ever after."""
+        return datetime.fromtimestamp(float(self._remembered("now", lambda: self.server.clock())), UTC)
+
+    async def random(self) -> float:
+        """A random number from 0 up to 1, the same on every round."""
+        return float(self._remembered("random", lambda: (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)))
+
+    @property
+    def sync(self) -> "SyncContext":
+        """The same questions for a handler that is a plain function, running in a thread."""
+        return SyncContext(self)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _conversation(self) -> Conversation:
+        if self._talk is None:
+            call = self._call
+            responses = call.params.get("inputResponses") if call.row.asks else None
+            self._talk = Conversation(Journal(os.urandom(12)), responses, call.capabilities)
+        return self._talk
+
+    async def _ask(self, question: Question) -> Any:
+        try:
+            return self._answer(question)
+        except RoundEnds:
+            if asyncio.current_task() is not self._task:
+                await self._settle()
+            raise
+
+    def _answer(self, question: Question) -> Any:
+        if self._over:
+            raise RoundEnds
+        if not self._call.row.asks:
+            raise CannotAsk(f"{self._call.method} may not ask: only tools, prompts and resources do", required={})
+        return self._conversation().ask(question)
+
+    async def _settle(self) -> None:
+        """Let the tasks beside this one ask as well, and their steps finish, so that one round carries all questions."""
+        pending, quiet = len(self._conversation().pending), 0
+        while quiet < _SETTLED and not self._over:
+            if self._running:
+                await asyncio.wait(self._running)
+            await asyncio.sleep(0)
+            now = len(self._conversation().pending)
+            pending, quiet = now, 0 if now != pending else quiet + 1
+
+    def _claim(self, key: str) -> None:
+        if self._ran is None:
+            self._ran = set()
+        if key in self._ran:
+            raise ValueError(f"The step {key!r} was called already in this run: give each step a key of its own")
+        self._ran.add(key)
+
+    def _remembered(self, base: str, make: Callable[[], float]) -> Any:
+        key, count = base, 1
+        while self._ran is not None and key in self._ran:
+            count += 1
+            key = f"{base}-{count}"
+        self._claim(key)
+        steps = self._conversation().journal.steps
+        if key not in steps:
+            steps[key] = msgspec.json.encode(make())
+        return msgspec.json.decode(steps[key])
+
+    async def _guarded(self, run: Any) -> bytes:
+        """Await a step so that neither a sibling's question nor a task group's end can stop it half-way."""
+        if asyncio.current_task() is self._task:
+            return await run  # type: ignore[no-any-return]
+        task: asyncio.Task[bytes] = asyncio.ensure_future(run)
+        self._running = self._running or set()
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _run(self, key: str, fn: Callable[..., Any], args: Any, kwargs: Any) -> bytes:
+        async def once() -> bytes:
+            if inspect.iscoroutinefunction(fn):
+                value = await fn(*args, **kwargs)
+            else:
+                value = await self.server.in_thread(fn, *args, **kwargs)
+                if inspect.isawaitable(value):
+                    value = await value
+            return _store(key, value)
+
+        talk = self._conversation()
+        shared = self.server.shared_steps if talk.journal.round > 1 else None
+        recorded = await (once() if shared is None else shared.once(f"{self.flow}:{key}", once))
+        talk.journal.steps[key] = recorded
+        return recorded
+
+    async def _end_round(self) -> InputRequired | None:
+        """Wait for steps under way; their results belong into the journal."""
+        while self._running:
+            done, _ = await asyncio.wait(self._running)
+            for task in done:
+                if not task.cancelled():
+                    task.exception()
+        self._over = True
+        return None
+
+
+class SyncContext:
+    """``ctx.sync``: the asking, telling and remembering of a Context, for code in a thread."""
+
+    __slots__ = ("_ctx",)
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    @overload
+    def elicit(
+        self, message: str, shape: type[T], *, key: str | None = None, ttl: float | None = None
+    ) -> Answer[T]: ...
+    @overload
+    def elicit(
+        self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
+    ) -> Answer[Any]: ...
+    def elicit(self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None) -> Answer[Any]:
+        answer: Answer[Any] = self._ctx._answer(ask.form(message, shape, key=key, ttl=ttl))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return answer
+
+    def elicit_url(self, message: str, url: str, *, key: str | None = None, ttl: float | None = None) -> Answer[None]:
+        answer: Answer[None] = self._ctx._answer(ask.url(message, url, key=key, ttl=ttl))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return answer
+
+    def confirm(self, message: str, *, key: str | None = None, ttl: float | None = None) -> bool:
+        return _ticked(self._ctx._answer(ask.confirm(message, key=key, ttl=ttl)))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+    def sample(
+        self, messages: str | Message | Sequence[str | Message], *, max_tokens: int, **options: Any
+    ) -> Sample:
+        """See Context.sample for the options."""
+        answer: Sample = self._ctx._answer(ask.sample(messages, max_tokens=max_tokens, **options))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return answer
+
+    def roots(self, *, key: str | None = None, ttl: float | None = None) -> list[Root]:
+        answer: list[Root] = self._ctx._answer(ask.roots(key=key, ttl=ttl))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return answer
+
+    def step(self, key: str, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._await(self._ctx.step(key, fn, *args, **kwargs))
+
+    def now(self) -> datetime:
+        return self._await(self._ctx.now())
+
+    def random(self) -> float:
+        return self._await(self._ctx.random())
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        self._await(self._ctx.progress(progress, total, message))
+
+    def log(self, level: LogLevel, data: object, logger: str | None = None) -> None:
+        self._await(self._ctx.log(level, data, logger))
+
+    def _await(self, awaitable: Any) -> Any:
+        task = self._ctx._task  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        assert task is not None
+        return asyncio.run_coroutine_threadsafe(awaitable, task.get_loop()).result()
+
+
+def _ticked(answer: object) -> bool:
+    return isinstance(answer, Accepted) and answer.value is True  # pyright: ignore[reportUnknownMemberType]
+
+
+def _store(key: str, value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as fault:
+        raise TypeError(f"The result of step {key!r} cannot be stored: {fault}. Return plain data.") from None
+
+
+def _recall(key: str, fn: Callable[..., Any], recorded: bytes) -> Any:
+    value = msgspec.json.decode(recorded)
+    returns = _returns(fn)
+    if returns is None:
+        return value
+    try:
+        return shape_of(returns).read(value)
+    except Mismatch as fault:
+        raise TypeError(f"The result of step {key!r} does not fit {fn!r}'s return annotation: {fault}") from None
+
+
+@lru_cache(maxsize=512)
+def _returns(fn: Callable[..., Any]) -> object | None:
+    try:
+        annotation = hints_of(fn).get("return")
+    except TypeError:
+        return None
+    return None if annotation is Any or annotation is type(None) else annotation

@@ -1,0 +1,132 @@
+"""Subscriptions: who listens for which changes, and what is on its way to them."""
+
+import asyncio
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from antiphon.errors import InvalidParams
+from antiphon.server.context import Context
+from antiphon.types import JsonObject
+from antiphon.wire.jsonrpc import RequestId, notification
+from antiphon.wire.rev2026 import SUBSCRIPTION_ID
+
+Kind: TypeAlias = Literal["tools", "prompts", "resources"]
+KEEP_ALIVE = 15.0
+"""Seconds of silence after which a stream shows that it is alive."""
+MAX_URIS = 1000
+
+
+class Filter(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What a listener wants to hear of (basic/patterns/subscriptions, Notification Filter)."""
+
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] = []
+
+
+class Listener:
+    """One open stream. Equal notifications that wait to be sent are one."""
+
+    __slots__ = ("_loop", "_wake", "closed", "filter", "id", "waiting")
+
+    def __init__(self, id_: RequestId, wanted: Filter) -> None:
+        self.id = id_
+        self.filter = wanted
+        self.waiting: dict[tuple[str, str], JsonObject] = {}
+        self.closed = False
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def tell(self, method: str, uri: str = "") -> None:
+        params: JsonObject = {"_meta": {SUBSCRIPTION_ID: self.id}}
+        if uri:
+            params["uri"] = uri
+        self.waiting[method, uri] = notification(method, params)
+        self.wake()
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake()
+
+    def wake(self) -> None:
+        # A change may be reported from a handler's thread, or after the stream's loop has gone.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def serve(self, ctx: Context) -> None:
+        """Send what happens until the stream is closed."""
+        channel = ctx._channel  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        agreed = msgspec.to_builtins(self.filter)
+        await channel.emit(
+            notification(
+                "notifications/subscriptions/acknowledged",
+                {"_meta": {SUBSCRIPTION_ID: self.id}, "notifications": agreed},
+            )
+        )
+        while not self.closed:
+            try:
+                async with asyncio.timeout(KEEP_ALIVE):
+                    await self._wake.wait()
+            except TimeoutError:
+                await channel.keep_alive()
+                continue
+            self._wake.clear()
+            waiting, self.waiting = self.waiting, {}
+            for message in waiting.values():
+                await channel.emit(message)
+
+
+class Subscriptions:
+    """All open streams of a server."""
+
+    __slots__ = ("_listeners", "closing")
+
+    def __init__(self) -> None:
+        self._listeners: set[Listener] = set()
+        self.closing = False
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    async def listen(self, ctx: Context, features: set[str]) -> JsonObject:
+        listener = Listener(ctx.request_id, _agreed(ctx.params.get("notifications"), features))
+        listener.closed = self.closing
+        self._listeners.add(listener)
+        try:
+            await listener.serve(ctx)
+        finally:
+            self._listeners.discard(listener)
+        return {"_meta": {SUBSCRIPTION_ID: ctx.request_id}}
+
+    def changed(self, kind: Kind) -> None:
+        for listener in list(self._listeners):
+            if getattr(listener.filter, f"{kind}_list_changed"):
+                listener.tell(f"notifications/{kind}/list_changed")
+
+    def updated(self, uri: str) -> None:
+        for listener in list(self._listeners):
+            if uri in listener.filter.resource_subscriptions:
+                listener.tell("notifications/resources/updated", uri)
+
+    def close(self) -> None:
+        self.closing = True
+        for listener in list(self._listeners):
+            listener.close()
+
+
+def _agreed(wanted: object, features: set[str]) -> Filter:
+    """The part of a filter that this server can honour."""
+    try:
+        asked = msgspec.convert(wanted, Filter)
+    except msgspec.ValidationError as fault:
+        raise InvalidParams(f'subscriptions/listen needs "notifications", a filter: {fault}') from None
+    if len(asked.resource_subscriptions) > MAX_URIS:
+        raise InvalidParams(f"subscriptions/listen takes at most {MAX_URIS} resource URIs")
+    return Filter(
+        tools_list_changed=asked.tools_list_changed and "tools" in features,
+        prompts_list_changed=asked.prompts_list_changed and "prompts" in features,
+        resources_list_changed=asked.resources_list_changed and "resources" in features,
+        resource_subscriptions=asked.resource_subscriptions if "resources" in features else [],
+    )

@@ -1,0 +1,94 @@
+"""Prompts: a function becomes messages for a model."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from antiphon.errors import InvalidParams
+from antiphon.server.completion import options_of
+from antiphon.server.context import Context
+from antiphon.server.invoke import ROUND, Handler
+from antiphon.server.tools import checked_name, content_blocks
+from antiphon.shapes import MISSING, Mismatch, signature_of
+from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, PromptResult
+
+
+class PromptEntry:
+    """A registered prompt: how it is listed, and how it is filled in."""
+
+    __slots__ = ("_handler", "_read", "name", "options", "prompt")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] = (),
+        meta: JsonObject | None = None,
+    ) -> None:
+        self.name = checked_name(name or function.__name__, function)
+        self._handler = Handler(function)
+        signature = signature_of(function, skip=self._handler.hidden)
+        self._read = signature.read
+        self.options = {item.name: options_of(item.annotation) for item in signature.parameters}
+        self.prompt = Prompt(
+            name=self.name,
+            title=title,
+            description=description or signature.description,
+            arguments=tuple(
+                PromptArgument(name=item.name, description=item.description, required=item.default is MISSING)
+                for item in signature.parameters
+            ),
+            icons=tuple(icons) or None,
+            meta=meta,
+        )
+
+    async def get(self, ctx: Context) -> Any:
+        """Serve prompts/get: a result, or ROUND."""
+        arguments = ctx.params.get("arguments")
+        if arguments is None:
+            arguments = {}
+        elif type(arguments) is not dict or not all(type(value) is str for value in arguments.values()):
+            raise InvalidParams('prompts/get needs "arguments" to be an object of strings')
+        hidden = self._handler.hidden
+        try:
+            values = self._read({key: value for key, value in arguments.items() if key not in hidden}, lax=True)
+        except Mismatch as fault:
+            raise InvalidParams(f"Invalid arguments for {self.name}: {fault}") from None
+        value = await self._handler.run(ctx, values)
+        return value if value is ROUND else self._result(value)
+
+    def _result(self, value: Any) -> JsonObject:
+        stated = value if isinstance(value, PromptResult) else PromptResult(messages=_messages(value, self.name))
+        description = stated.description or self.prompt.description
+        result: JsonObject = {"messages": [_wire(message) for message in stated.messages]}
+        if description is not None:
+            result["description"] = description
+        if stated.meta is not None:
+            result["_meta"] = stated.meta
+        return result
+
+
+def _messages(value: object, name: str) -> list[Message]:
+    items: Sequence[object] = value if isinstance(value, list | tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
+    made: list[Message] = []
+    for item in items:
+        if isinstance(item, Message):
+            made.append(item)
+            continue
+        blocks = content_blocks(item)
+        if blocks is None:
+            raise TypeError(f"Prompt {name!r} returned {type(item).__name__}: expected text, content or Message")
+        made += [Message("user", block) for block in blocks]
+    return made
+
+
+def _wire(message: Message) -> JsonObject:
+    content = message.content
+    blocks = content_blocks(content)
+    if blocks is None or len(blocks) != 1:
+        raise TypeError("A prompt message has exactly one block of content")
+    return {"role": message.role, "content": msgspec.to_builtins(blocks[0])}

@@ -1,0 +1,124 @@
+"""Resources: a function becomes the contents under a URI, or under every URI of a template."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from antiphon.errors import ResourceNotFound
+from antiphon.server.completion import options_of
+from antiphon.server.context import Context
+from antiphon.server.invoke import ROUND, Handler, label
+from antiphon.shapes import Mismatch, signature_of
+from antiphon.types import (
+    Annotations,
+    Contents,
+    Icon,
+    JsonObject,
+    Resource,
+    ResourceResult,
+    ResourceTemplate,
+    Scope,
+)
+from antiphon.uri import Template
+
+
+class ResourceEntry:
+    """A registered resource or template: how it is listed, and how it is read."""
+
+    __slots__ = ("_handler", "_read", "_scope", "_ttl", "key", "mime_type", "options", "resource", "template")
+
+    def __init__(
+        self,
+        uri: str,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        size: int | None = None,
+        ttl: float = 0,
+        scope: Scope = "private",
+        annotations: Annotations | None = None,
+        icons: Sequence[Icon] = (),
+        meta: JsonObject | None = None,
+    ) -> None:
+        self.key = uri
+        self.mime_type = mime_type
+        self._ttl = int(ttl * 1000)
+        self._scope = scope
+        if ttl < 0:
+            raise ValueError(f"{label(function)}: ttl must not be negative")
+        self._handler = Handler(function)
+        template = Template(uri)
+        signature = signature_of(function, skip=self._handler.hidden)
+        self._read = signature.read
+        taken = {item.name for item in signature.parameters}
+        if taken != set(template.variables):
+            raise TypeError(
+                f"{label(function)} takes {_listed(taken)}, but the URI {uri!r} has {_listed(set(template.variables))}"
+            )
+        self.options = {item.name: options_of(item.annotation) for item in signature.parameters}
+        about: dict[str, Any] = {
+            "name": name or function.__name__,
+            "title": title,
+            "description": description or signature.description,
+            "mime_type": mime_type,
+            "annotations": annotations,
+            "icons": tuple(icons) or None,
+            "meta": meta,
+        }
+        self.template = template if template.variables else None
+        self.resource: Resource | ResourceTemplate
+        if self.template is None:
+            self.resource = Resource(uri=uri, size=size, **about)
+        else:
+            self.resource = ResourceTemplate(uri_template=uri, **about)
+
+    async def read(self, ctx: Context, variables: dict[str, Any]) -> Any:
+        """Serve resources/read: a result, or ROUND."""
+        try:
+            values = self._read(variables, lax=True)
+        except Mismatch:
+            # A URI whose variables do not fit names nothing, as one that no template matches.
+            raise ResourceNotFound(ctx.name) from None
+        value = await self._handler.run(ctx, values)
+        return value if value is ROUND else self._result(value, ctx.name)
+
+    def _result(self, value: Any, uri: str) -> JsonObject:
+        stated = value if isinstance(value, ResourceResult) else ResourceResult(contents=self._contents(value))
+        result: JsonObject = {
+            "contents": [self._located(item, uri) for item in stated.contents],
+            "ttlMs": self._ttl if stated.ttl is None else int(stated.ttl * 1000),
+            "cacheScope": stated.scope or self._scope,
+        }
+        if stated.meta is not None:
+            result["_meta"] = stated.meta
+        return result
+
+    def _contents(self, value: object) -> list[Contents]:
+        if isinstance(value, Contents):
+            return [value]
+        if isinstance(value, list) and value and all(isinstance(item, Contents) for item in value):  # pyright: ignore[reportUnknownVariableType]
+            return value  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(value, str):
+            return [Contents(text=value, mime_type=self.mime_type or "text/plain")]
+        if isinstance(value, bytes | bytearray | memoryview):
+            return [Contents(blob=bytes(value), mime_type=self.mime_type or "application/octet-stream")]
+        text = msgspec.json.encode(value).decode()
+        return [Contents(text=text, mime_type=self.mime_type or "application/json")]
+
+    def _located(self, item: Contents, uri: str) -> JsonObject:
+        if (item.text is None) == (item.blob is None):
+            raise TypeError("Contents needs either text or blob")
+        wire: JsonObject = msgspec.to_builtins(item)
+        if not item.uri:
+            wire["uri"] = uri
+        if item.mime_type is None and self.mime_type is not None:
+            wire["mimeType"] = self.mime_type
+        return wire
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "no variables"

@@ -1,0 +1,634 @@
+"""The Service: what a server offers, and the one place where a request becomes an answer."""
+
+import inspect
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
+
+import msgspec
+
+from antiphon.errors import (
+    CannotAsk,
+    InternalError,
+    InvalidParams,
+    MissingCapability,
+    ProtocolError,
+    ResourceNotFound,
+    StateRefused,
+    ToolError,
+    UnstableQuestion,
+)
+from antiphon.protocol.accept import accept, unknown_method
+from antiphon.rounds.replay import Conversation, Journal
+from antiphon.rounds.seal import Codec, Seal, SealBroken, SignedState, StateTooLarge, binding, generate_key, parse_keys
+from antiphon.rounds.sealed import Guard, guard_of
+from antiphon.server.completion import Completer, completion, read_params
+from antiphon.server.context import Channel, Context
+from antiphon.server.invoke import ROUND, Handler, Threads, label
+from antiphon.server.listen import Kind, Subscriptions
+from antiphon.server.prompts import PromptEntry
+from antiphon.server.resources import ResourceEntry
+from antiphon.server.steps import SharedSteps
+from antiphon.server.tools import ToolEntry
+from antiphon.stores.memory import MemoryStore
+from antiphon.stores.store import Store
+from antiphon.types import (
+    Annotations,
+    Icon,
+    Implementation,
+    JsonObject,
+    PromptResult,
+    ResourceResult,
+    Scope,
+    ToolAnnotations,
+    ToolResult,
+)
+from antiphon.wire import jsonrpc
+from antiphon.wire.headers import RawHeaders
+from antiphon.wire.jsonrpc import Message
+from antiphon.wire.rev2026 import METHODS, REVISION, SERVER_INFO
+
+log = logging.getLogger("antiphon")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Route: TypeAlias = Callable[[Context], Awaitable[JsonObject]]
+
+
+class Middleware(Protocol):
+    """A function around every request: ``async def timed(ctx, proceed): ...; return await proceed(ctx)``."""
+
+    def __call__(self, ctx: Context, proceed: Route, /) -> Awaitable[JsonObject]: ...
+
+
+Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
+
+
+class Service:
+    """Tools, prompts and resources, and how they answer."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "0.1.0",
+        title: str | None = None,
+        description: str | None = None,
+        instructions: str | None = None,
+        website_url: str | None = None,
+        icons: Sequence[Icon] = (),
+        lifespan: Lifespan | None = None,
+        page_size: int | None = None,
+        list_ttl: float = 60,
+        seal: Seal | SignedState | Codec | None = None,
+        store: Store | None = None,
+        threads: int = 64,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if page_size is not None and page_size < 1:
+            raise ValueError("page_size must be at least 1")
+        self.info = Implementation(
+            name=name,
+            version=version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            icons=tuple(icons) or None,
+        )
+        self.instructions = instructions
+        self.clock = clock
+        self.state: Any = None
+        self.store: Store = store if store is not None else MemoryStore()
+        self.subscriptions = Subscriptions()
+        self.process_key = False
+        self._guard: Guard = guard_of(self._keyed(seal))
+        self.shared_steps = SharedSteps(store, self._guard.ttl + 60) if store is not None else None
+        self._lifespan = lifespan
+        self._running = 0
+        self._threads = Threads(threads)
+        self.in_thread = self._threads.run
+        self._page_size = page_size
+        self._list_ttl = int(list_ttl * 1000)
+        self._meta: JsonObject = {SERVER_INFO: msgspec.to_builtins(self.info)}
+        self._tools: dict[str, ToolEntry] = {}
+        self._prompts: dict[str, PromptEntry] = {}
+        self._resources: dict[str, ResourceEntry] = {}
+        self._templates: dict[str, ResourceEntry] = {}
+        self._completers: dict[tuple[str, str], Completer] = {}
+        self._features: set[str] = set()
+        self._listed: dict[str, list[JsonObject]] = {}
+        self._middleware: list[Middleware] = []
+        self._builtin: dict[str, Route] = {
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "completion/complete": self._complete_argument,
+            "subscriptions/listen": self._listen,
+        }
+        self._routes: dict[str, Route] = dict(self._builtin)
+
+    # --- registering ----------------------------------------------------------------------------------------------
+
+    @overload
+    def tool(self, function: Function, /) -> Function: ...
+    @overload
+    def tool(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        input_schema: JsonObject | None = None,
+        output_schema: JsonObject | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] = (),
+        meta: JsonObject | None = None,
+    ) -> Callable[[Function], Function]: ...
+    def tool(self, function: Any = None, /, **about: Any) -> Any:
+        """Make a function a tool: ``@app.tool`` or ``@app.tool(title=...)``."""
+
+        def register(function: Function) -> Function:
+            self.add_tool(function, **about)
+            return function
+
+        return register if function is None else register(function)
+
+    def add_tool(self, function: Callable[..., Any], **about: Any) -> None:
+        """Add a tool, also while serving; listeners are told."""
+        entry = ToolEntry(function, **about)
+        _insert(self._tools, entry.name, entry, "tool")
+        self._offer("tools")
+
+    def remove_tool(self, name: str) -> None:
+        _remove(self._tools, name, "tool")
+        self.changed("tools")
+
+    @overload
+    def prompt(self, function: Function, /) -> Function: ...
+    @overload
+    def prompt(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] = (),
+        meta: JsonObject | None = None,
+    ) -> Callable[[Function], Function]: ...
+    def prompt(self, function: Any = None, /, **about: Any) -> Any:
+        """Make a function a prompt."""
+
+        def register(function: Function) -> Function:
+            self.add_prompt(function, **about)
+            return function
+
+        return register if function is None else register(function)
+
+    def add_prompt(self, function: Callable[..., Any], **about: Any) -> None:
+        entry = PromptEntry(function, **about)
+        _insert(self._prompts, entry.name, entry, "prompt")
+        self._offer("prompts")
+        if any(entry.options.values()):
+            self._features.add("completions")
+
+    def remove_prompt(self, name: str) -> None:
+        _remove(self._prompts, name, "prompt")
+        self.changed("prompts")
+
+    def resource(
+        self,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        size: int | None = None,
+        ttl: float = 0,
+        scope: Scope = "private",
+        annotations: Annotations | None = None,
+        icons: Sequence[Icon] = (),
+        meta: JsonObject | None = None,
+    ) -> Callable[[Function], Function]:
+        """Make a function a resource; variables in braces make it a template of many (RFC 6570)."""
+
+        def register(function: Function) -> Function:
+            self.add_resource(
+                uri,
+                function,
+                name=name,
+                title=title,
+                description=description,
+                mime_type=mime_type,
+                size=size,
+                ttl=ttl,
+                scope=scope,
+                annotations=annotations,
+                icons=icons,
+                meta=meta,
+            )
+            return function
+
+        return register
+
+    def add_resource(self, uri: str, function: Callable[..., Any], **about: Any) -> None:
+        entry = ResourceEntry(uri, function, **about)
+        _insert(self._resources if entry.template is None else self._templates, uri, entry, "resource")
+        self._offer("resources")
+        if any(entry.options.values()):
+            self._features.add("completions")
+
+    def remove_resource(self, uri: str) -> None:
+        _remove(self._resources if uri in self._resources else self._templates, uri, "resource")
+        self.changed("resources")
+
+    def complete(self, target: str | Callable[..., Any], argument: str) -> Callable[[Function], Function]:
+        """Suggest values for an argument of a prompt, or a variable of a template.
+
+        ``target`` is the prompt's name or function, or the template's URI.
+        """
+        key = target if isinstance(target, str) else target.__name__
+        known = self._prompts.get(key) or self._templates.get(key)
+        if known is None:
+            raise ValueError(f"There is no prompt or resource template {key!r} to complete: register it first")
+        if argument not in known.options:
+            raise ValueError(f"{key!r} has no argument {argument!r}: expected {', '.join(known.options) or 'none'}")
+
+        def register(function: Function) -> Function:
+            self._completers[key, argument] = Completer(function)
+            self._features.add("completions")
+            return function
+
+        return register
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Put a function around every request; the first registered is the outermost."""
+        self._middleware.append(function)
+        self._route()
+        return function
+
+    def on(self, method: str) -> Callable[[Function], Function]:
+        """The low level: serve a method yourself, ``fn(params)`` to result, with a Context if it takes one."""
+        if method == "server/discover" or method.startswith("notifications/"):
+            raise ValueError(f"{method} is not yours to serve")
+
+        def register(function: Function) -> Function:
+            self._builtin[method] = self._raw_route(function)
+            feature = METHODS[method].feature if method in METHODS else None
+            if feature is not None:
+                self._features.add(feature)
+            self._route()
+            return function
+
+        return register
+
+    # --- telling of changes ---------------------------------------------------------------------------------------
+
+    def changed(self, kind: Kind) -> None:
+        """Tell listeners that the list of tools, prompts or resources changed."""
+        if kind not in {"tools", "prompts", "resources"}:
+            raise ValueError(f"changed() takes 'tools', 'prompts' or 'resources', got {kind!r}")
+        self._listed.clear()
+        self.subscriptions.changed(kind)
+
+    def updated(self, uri: str) -> None:
+        """Tell listeners of a resource that it changed."""
+        self.subscriptions.updated(uri)
+
+    # --- running --------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The server's lifespan. Transports enter it; enter it yourself where a host application owns the process."""
+        self._running += 1
+        if self._running > 1:
+            try:
+                yield
+            finally:
+                self._running -= 1
+            return
+        self.subscriptions.closing = False
+        try:
+            if self._lifespan is None:
+                yield
+            else:
+                async with self._lifespan(self) as state:
+                    self.state = state
+                    yield
+        finally:
+            self._running -= 1
+            self.subscriptions.close()
+            self._threads.close()
+            self.state = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._running > 0
+
+    @property
+    def has_lifespan(self) -> bool:
+        return self._lifespan is not None
+
+    # --- answering ------------------------------------------------------------------------------------------------
+
+    async def answer(
+        self, message: Message, channel: Channel, headers: RawHeaders | None = None, principal: str | None = None
+    ) -> tuple[int, Message | None]:
+        """The reply to a decoded message, with the HTTP status that goes with it; no reply to a notification.
+
+        This is the one place where an exception becomes a wire error.
+        """
+        ctx: Context | None = None
+        try:
+            jsonrpc.check(message)
+            if "id" not in message:
+                return 202, None
+            call = accept(message, headers)
+            call.principal = principal
+            route = self._routes.get(call.method)
+            if route is None or (call.row.feature is not None and call.row.feature not in self._features):
+                raise unknown_method(call.method)
+            ctx = Context(self, call, channel)
+            if call.row.asks and "requestState" in call.params:
+                await self._open(ctx)
+            result = await route(ctx)
+        except ProtocolError as fault:
+            return fault.status, jsonrpc.error(jsonrpc.id_of(message), fault)
+        except CannotAsk as fault:
+            refusal = MissingCapability(fault.required) if fault.required else InternalError(fault.message)
+            return refusal.status, jsonrpc.error(jsonrpc.id_of(message), refusal)
+        except (ToolError, UnstableQuestion) as fault:
+            log.warning("%s ended with: %s", _told(ctx), fault)
+            return 200, jsonrpc.error(jsonrpc.id_of(message), InternalError(str(fault)))
+        except Exception:
+            log.exception("%s failed", _told(ctx))
+            return 200, jsonrpc.error(jsonrpc.id_of(message), InternalError())
+        if log.isEnabledFor(logging.INFO):
+            log.info("%s %s", _told(ctx), result.get("resultType"), extra=_facts(ctx, result))
+        return 200, {"jsonrpc": "2.0", "id": call.id, "result": result}
+
+    async def _open(self, ctx: Context) -> None:
+        """Take up the conversation that a token carries; StateRefused, whatever is wrong with it."""
+        call = ctx._call  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        token = call.params["requestState"]
+        try:
+            if type(token) is not str:
+                raise SealBroken("malformed")
+            opened = self._guard.open(token, bound_to=self._bound(ctx), now=self.clock())
+            journal = Journal.unpack(opened.payload)
+            if self._guard.single_use:
+                left = max(opened.expires - self.clock(), 1)
+                if not await self.store.add(f"antiphon:used:{opened.id.hex()}", ttl=left):
+                    raise SealBroken("already used")
+        except (SealBroken, ValueError) as fault:
+            log.warning("requestState refused for %s %r: %s", call.method, call.name, fault)
+            raise StateRefused from None
+        ctx._talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+    def _close(self, ctx: Context) -> JsonObject:
+        """The result that ends a round: the questions, and the journal under seal."""
+        talk = ctx._conversation()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        result = talk.close()
+        limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
+        if self.process_key and ctx._call.headers is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            self.process_key = False
+            log.warning(
+                "questions are sealed with a key of this process alone: a restart or a second instance cannot continue"
+                " them. Set ANTIPHON_KEYS (`antiphon keygen` prints a key)."
+            )
+        try:
+            result["requestState"] = self._guard.seal(
+                talk.journal.pack(),
+                bound_to=self._bound(ctx),
+                now=self.clock(),
+                ttl=min(limits) if limits else None,
+                entropy=os.urandom(12),
+            )
+        except StateTooLarge as fault:
+            log.error("%s: the conversation outgrew its token: %s; %s", _told(ctx), fault, talk.journal.weights())  # noqa: TRY400
+            raise InternalError("The conversation has grown too large to continue") from None
+        result["_meta"] = self._meta
+        return result
+
+    def _bound(self, ctx: Context) -> bytes:
+        call = ctx._call  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return binding(
+            method=call.method,
+            name=call.name,
+            arguments=call.params.get("arguments"),
+            audience=self._guard.audience,
+            principal=call.principal,
+        )
+
+    def _keyed(self, seal: Seal | SignedState | Codec | None) -> Seal | SignedState | Codec:
+        """The seal with keys: its own, those of the environment, or one that lives as long as the process."""
+        if seal is None:
+            seal = Seal()
+        if not isinstance(seal, Seal) or seal.has_keys:
+            return seal
+        from_environment = os.environ.get("ANTIPHON_KEYS", "").strip()
+        if from_environment:
+            return seal.with_keys(parse_keys(from_environment))
+        self.process_key = True
+        return seal.with_keys([generate_key(os.urandom(32))])
+
+    def _finished(self, result: JsonObject) -> JsonObject:
+        result["resultType"] = "complete"
+        meta = result.get("_meta")
+        result["_meta"] = self._meta if meta is None else {**self._meta, **meta}
+        return result
+
+    # --- the methods ----------------------------------------------------------------------------------------------
+
+    async def _discover(self, ctx: Context) -> JsonObject:
+        capabilities: JsonObject = {"logging": {}}
+        for kind in ("tools", "prompts", "resources"):
+            if kind in self._features:
+                capabilities[kind] = {"listChanged": True}
+        if "resources" in self._features:
+            capabilities["resources"]["subscribe"] = True
+        if "completions" in self._features:
+            capabilities["completions"] = {}
+        result: JsonObject = {"supportedVersions": [REVISION], "capabilities": capabilities, **self._cache()}
+        if self.instructions is not None:
+            result["instructions"] = self.instructions
+        return self._finished(result)
+
+    async def _list_tools(self, ctx: Context) -> JsonObject:
+        return self._page(ctx, "tools", "name", (entry.tool for entry in self._tools.values()))
+
+    async def _list_prompts(self, ctx: Context) -> JsonObject:
+        return self._page(ctx, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
+
+    async def _list_resources(self, ctx: Context) -> JsonObject:
+        return self._page(ctx, "resources", "uri", (entry.resource for entry in self._resources.values()))
+
+    async def _list_templates(self, ctx: Context) -> JsonObject:
+        found = (entry.resource for entry in self._templates.values())
+        return self._page(ctx, "resourceTemplates", "uriTemplate", found)
+
+    async def _call_tool(self, ctx: Context) -> JsonObject:
+        entry = self._tools.get(ctx.name)
+        if entry is None:
+            raise InvalidParams(f"Unknown tool: {ctx.name}")
+        result = await entry.call(ctx)
+        return self._close(ctx) if result is ROUND else self._finished(result)
+
+    async def _get_prompt(self, ctx: Context) -> JsonObject:
+        entry = self._prompts.get(ctx.name)
+        if entry is None:
+            raise InvalidParams(f"Unknown prompt: {ctx.name}")
+        result = await entry.get(ctx)
+        return self._close(ctx) if result is ROUND else self._finished(result)
+
+    async def _read_resource(self, ctx: Context) -> JsonObject:
+        entry = self._resources.get(ctx.name)
+        variables: dict[str, Any] | None = {}
+        if entry is None:
+            entry, variables = self._matching(ctx.name)
+        result = await entry.read(ctx, variables)
+        return self._close(ctx) if result is ROUND else self._finished(result)
+
+    def _matching(self, uri: str) -> tuple[ResourceEntry, dict[str, Any]]:
+        for entry in self._templates.values():
+            assert entry.template is not None
+            variables = entry.template.match(uri)
+            if variables is not None:
+                return entry, dict(variables)
+        raise ResourceNotFound(uri)
+
+    async def _complete_argument(self, ctx: Context) -> JsonObject:
+        params = read_params(ctx.params)
+        known = self._prompts if params.ref.type == "ref/prompt" else self._templates
+        entry = known.get(params.target)
+        if entry is None and params.ref.type == "ref/resource" and params.target in self._resources:
+            return self._finished(completion([]))
+        if entry is None:
+            raise InvalidParams(f"Nothing to complete: {params.target} is not known")
+        if params.argument.name not in entry.options:
+            raise InvalidParams(f"{params.target} has no argument {params.argument.name!r}")
+        completer = self._completers.get((params.target, params.argument.name))
+        if completer is None:
+            typed = params.argument.value.lower()
+            options = entry.options[params.argument.name]
+            return self._finished(completion([item for item in options if item.lower().startswith(typed)]))
+        known_arguments: JsonObject = {} if params.context is None else dict(params.context.arguments)
+        return self._finished(await completer.suggest(ctx, params.argument.value, known_arguments))
+
+    async def _listen(self, ctx: Context) -> JsonObject:
+        return self._finished(await self.subscriptions.listen(ctx, self._features))
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _offer(self, kind: Kind) -> None:
+        self._features.add(kind)
+        self.changed(kind)
+
+    def _cache(self) -> JsonObject:
+        return {"ttlMs": self._list_ttl, "cacheScope": "public"}
+
+    def _page(self, ctx: Context, kind: str, key: str, items: Iterable[object]) -> JsonObject:
+        """A list, or a page of it: a cursor is the key of the last item before the page."""
+        listed = self._listed.get(kind)
+        if listed is None:
+            listed = self._listed[kind] = [msgspec.to_builtins(item) for item in items]
+        cursor = ctx.params.get("cursor")
+        start = 0
+        if cursor is not None:
+            start = 1 + next((at for at, item in enumerate(listed) if _cursor(item[key]) == cursor), -1)
+            if start == 0:
+                raise InvalidParams("Invalid cursor: list again from the beginning")
+        size = self._page_size or len(listed)
+        page = listed[start : start + size]
+        result: JsonObject = {kind: page, **self._cache()}
+        if start + size < len(listed):
+            result["nextCursor"] = _cursor(page[-1][key])
+        return self._finished(result)
+
+    def _raw_route(self, function: Callable[..., Any]) -> Route:
+        handler = Handler(function)
+        names = [name for name in _parameters(function) if name not in handler.hidden]
+        if len(names) != 1:
+            raise TypeError(f"{label(function)} must take the request's params, and may take a Context")
+
+        async def route(ctx: Context) -> JsonObject:
+            value = await handler.run(ctx, {names[0]: ctx.params})
+            if value is ROUND:
+                return self._close(ctx)
+            result = _plain(value)
+            if ctx._call.row.cached:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+                result = {**self._cache(), **result}
+            return self._finished(result)
+
+        return route
+
+    def _route(self) -> None:
+        self._routes = {method: self._wrapped(route) for method, route in self._builtin.items()}
+
+    def _wrapped(self, route: Route) -> Route:
+        for middleware in reversed(self._middleware):
+            route = _around(middleware, route)
+        return route
+
+
+def _around(middleware: Middleware, proceed: Route) -> Route:
+    def route(ctx: Context) -> Awaitable[JsonObject]:
+        return middleware(ctx, proceed)
+
+    return route
+
+
+def _plain(value: object) -> JsonObject:
+    """A low-level handler's value as a result."""
+    if isinstance(value, ToolResult | PromptResult | ResourceResult):
+        raise TypeError(f"A low-level handler returns the wire's own result, a dict; got {type(value).__name__}")
+    made = {} if value is None else msgspec.to_builtins(value, str_keys=True)
+    if type(made) is not dict:
+        raise TypeError(f"A low-level handler returns an object, got {type(value).__name__}")
+    return dict(made)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _cursor(key: str) -> str:
+    return key.encode().hex()
+
+
+def _insert(registry: dict[str, Any], key: str, entry: object, kind: str) -> None:
+    if key in registry:
+        raise ValueError(f"There is a {kind} {key!r} already: remove it first, or choose another name")
+    registry[key] = entry
+
+
+def _remove(registry: dict[str, Any], key: str, kind: str) -> None:
+    if key not in registry:
+        raise KeyError(f"There is no {kind} {key!r}")
+    del registry[key]
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def _told(ctx: Context | None) -> str:
+    """A call as a log line names it."""
+    if ctx is None:
+        return "a request"
+    return f"{ctx.method} {ctx.name!r} id={ctx.request_id!r} round={ctx.round}"
+
+
+def _facts(ctx: Context, result: JsonObject) -> dict[str, object]:
+    talk = ctx._talk  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return {
+        "mcp_method": ctx.method,
+        "mcp_name": ctx.name,
+        "mcp_request_id": ctx.request_id,
+        "mcp_round": ctx.round,
+        "mcp_flow": None if talk is None else talk.journal.flow.hex(),
+        "mcp_result": result.get("resultType"),
+    }

@@ -1,0 +1,243 @@
+"""Tools: a function becomes a schema, a call, and a result."""
+
+import inspect
+import logging
+import re
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+from antiphon.errors import InternalError, InvalidParams, ToolError
+from antiphon.rounds.replay import InputRequired
+from antiphon.server.context import Context
+from antiphon.server.invoke import ROUND, Handler, label
+from antiphon.shapes import Mismatch, Shape, describe, hints_of, raw_shape, shape_of, signature_of
+from antiphon.types import (
+    CONTENT_TYPES,
+    UNSET,
+    Contents,
+    EmbeddedResource,
+    Icon,
+    JsonObject,
+    Text,
+    Tool,
+    ToolAnnotations,
+    ToolResult,
+)
+from antiphon.wire.headers import check_params, header_params
+
+log = logging.getLogger("antiphon")
+
+# server/tools, Tool Names.
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+_CONTENT: frozenset[Any] = frozenset({str, Contents, *CONTENT_TYPES})
+
+
+class ToolEntry:
+    """A registered tool: how it is listed, and how it is called."""
+
+    __slots__ = ("_by_name", "_handler", "_headers", "_output", "_read", "name", "tool")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        input_schema: JsonObject | None = None,
+        output_schema: JsonObject | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] = (),
+        meta: JsonObject | None = None,
+    ) -> None:
+        self.name = checked_name(name or function.__name__, function)
+        self._handler = Handler(function)
+        if input_schema is None:
+            signature = signature_of(function, skip=self._handler.hidden)
+            self._read, schema, told = signature.read, signature.schema, signature.description
+            self._by_name = True
+        else:
+            raw = raw_shape(_object_schema(input_schema, self.name))
+            self._read, schema, told = raw.read, raw.schema, describe(function)[0]
+            self._by_name = self._takes_properties(function, schema)
+        self._headers = header_params(schema)
+        self._output: Shape | None = raw_shape(output_schema) if output_schema else _output_of(function)
+        self.tool = Tool(
+            name=self.name,
+            title=title,
+            description=description or told,
+            input_schema=schema,
+            output_schema=None if self._output is None else self._output.schema,
+            annotations=annotations,
+            icons=tuple(icons) or None,
+            meta=meta,
+        )
+
+    async def call(self, ctx: Context) -> Any:
+        """Serve tools/call: a result, or ROUND."""
+        arguments = ctx.params.get("arguments")
+        if arguments is None:
+            arguments = {}
+        elif type(arguments) is not dict:
+            raise InvalidParams('tools/call needs "arguments" to be an object')
+        handler = self._handler
+        if self._headers:
+            headers = ctx._call.headers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            if headers is not None:
+                check_params(self._headers, arguments, headers)
+        if handler.asked:
+            # A declared question is the user's to answer: what the model sends under its name is not looked at.
+            arguments = {key: value for key, value in arguments.items() if key not in handler.hidden}
+        try:
+            values = self._read(arguments)
+        except Mismatch as fault:
+            return error_result(f"Invalid arguments for {self.name}: {fault}")
+        if not self._by_name:
+            values = {self._whole(handler): values}
+        try:
+            value = await handler.run(ctx, values)
+        except ToolError as fault:
+            return error_result(str(fault))
+        return value if value is ROUND else self._result(value)
+
+    def _result(self, value: Any) -> JsonObject:
+        if type(value) is str and self._output is None:
+            return {"content": [{"type": "text", "text": value}]}
+        if isinstance(value, ToolResult):
+            return self._stated(value)
+        if self._output is not None:
+            try:
+                data = self._output.write(value)
+            except Mismatch as fault:
+                raise _broken_promise(self.name, fault) from None
+            return {"content": _told(data), "structuredContent": data}
+        if value is None:
+            return {"content": []}
+        blocks = content_blocks(value)
+        if blocks is not None:
+            return {"content": blocks}
+        data = msgspec.to_builtins(value, str_keys=True)
+        return {"content": _told(data), "structuredContent": data}
+
+    def _stated(self, value: ToolResult) -> JsonObject:
+        blocks = content_blocks(value.content)
+        if blocks is None:
+            raise TypeError(f"{self.name}: ToolResult.content takes strings and content blocks, got {value.content!r}")
+        result: JsonObject = {"content": blocks}
+        if value.structured is not UNSET:
+            data = msgspec.to_builtins(value.structured, str_keys=True)
+            if self._output is not None and not value.is_error:
+                try:
+                    self._output.read(data)
+                except Mismatch as fault:
+                    raise _broken_promise(self.name, fault) from None
+            result["structuredContent"] = data
+            result["content"] = blocks or _told(data)
+        if value.is_error:
+            result["isError"] = True
+        if value.meta is not None:
+            result["_meta"] = value.meta
+        return result
+
+    def _takes_properties(self, function: Callable[..., Any], schema: JsonObject) -> bool:
+        """Whether a function under a raw schema takes its properties by name, or the whole object."""
+        names = [name for name in _parameter_names(function) if name not in self._handler.hidden]
+        properties: JsonObject = schema.get("properties") or {}
+        if len(names) == 1 and names[0] not in properties:
+            return False
+        unknown = [name for name in names if name not in properties]
+        if unknown:
+            raise TypeError(f"{label(function)} takes {unknown[0]!r}, which input_schema does not have as a property")
+        return True
+
+    def _whole(self, handler: Handler) -> str:
+        return next(name for name in _parameter_names(handler.function) if name not in handler.hidden)
+
+
+def checked_name(name: str, function: Callable[..., Any]) -> str:
+    if not _NAME.match(name):
+        raise ValueError(
+            f"{label(function)}: {name!r} is no valid name: use 1 to 128 of A-Z, a-z, 0-9, '_', '-' and '.'"
+        )
+    return name
+
+
+def error_result(text: str) -> JsonObject:
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def content_blocks(value: object) -> list[Any] | None:
+    """A value as content blocks, or None if it is data rather than content."""
+    items: Sequence[object] = value if isinstance(value, list | tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
+    blocks: list[Any] = []
+    for item in items:
+        if isinstance(item, str):
+            blocks.append(Text(item))
+        elif isinstance(item, CONTENT_TYPES):
+            blocks.append(item)
+        elif isinstance(item, Contents):
+            blocks.append(EmbeddedResource(item))
+        else:
+            return None
+    return blocks
+
+
+def _told(data: object) -> list[JsonObject]:
+    """Structured content for readers of text: the JSON, or one block for each string of a list."""
+    if isinstance(data, str):
+        return [{"type": "text", "text": data}]
+    if isinstance(data, list) and data and all(isinstance(item, str) for item in data):  # pyright: ignore[reportUnknownVariableType]
+        return [{"type": "text", "text": item} for item in data]  # pyright: ignore[reportUnknownVariableType]
+    return [{"type": "text", "text": msgspec.json.encode(data).decode()}]
+
+
+def _output_of(function: Callable[..., Any]) -> Shape | None:
+    """The shape that a return annotation promises; None where it promises content, or nothing."""
+    hint = hints_of(function).get("return", Any)
+    hint = _without(hint, {InputRequired})
+    if hint in {Any, None, type(None), ToolResult, InputRequired} or _is_content(hint):
+        return None
+    if ToolResult in get_args(hint):
+        return None
+    try:
+        return shape_of(hint)
+    except TypeError as fault:
+        raise TypeError(f"{label(function)}: the return annotation makes no JSON Schema: {fault}") from None
+
+
+def _is_content(hint: Any) -> bool:
+    if hint in _CONTENT:
+        return True
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in {Union, types.UnionType}:
+        return all(_is_content(option) or option is type(None) for option in arguments)
+    if origin in {list, tuple, Sequence} and arguments:
+        inner = [option for option in arguments if option is not Ellipsis]
+        return inner != [str] and all(_is_content(option) for option in inner)
+    return False
+
+
+def _without(hint: Any, unwanted: set[Any]) -> Any:
+    if get_origin(hint) in {Union, types.UnionType}:
+        kept = tuple(option for option in get_args(hint) if option not in unwanted)
+        if len(kept) != len(get_args(hint)):
+            return Union[kept] if kept else None  # noqa: UP007 -- built at run time
+    return hint
+
+
+def _parameter_names(function: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def _object_schema(schema: JsonObject, name: str) -> JsonObject:
+    if schema.get("type", "object") != "object":
+        raise ValueError(f"Tool {name!r}: input_schema must describe an object")
+    return {"type": "object", **schema}
+
+
+def _broken_promise(name: str, fault: Mismatch) -> InternalError:
+    log.error("tool %s returned what its output schema does not allow: %s", name, fault)
+    return InternalError(f"The tool {name!r} returned a value that does not fit its output schema")

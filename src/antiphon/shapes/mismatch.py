@@ -1,0 +1,228 @@
+"""What was wrong with a value, said so that a language model can correct itself."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from msgspec import ValidationError
+
+__all__ = ["Mismatch", "explain", "listing", "path_text", "quoted"]
+
+Step = str | int | None  # None: some value of an object, msgspec does not say which
+
+
+class Mismatch(ValueError):
+    """A value that does not fit: `path` says where (`tags[2]`, empty for the whole value), `problem` says why."""
+
+    def __init__(self, problem: str, path: str = "") -> None:
+        super().__init__(problem, path)
+        self.problem = problem
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"'{self.path}': {self.problem}" if self.path else self.problem
+
+    def within(self, path: str) -> "Mismatch":
+        """The same problem, seen from the value that holds this one at `path`."""
+        return Mismatch(self.problem, _joined(path, self.path))
+
+
+def path_text(steps: Sequence[Step]) -> str:
+    path = ""
+    for step in steps:
+        if step is None:
+            path += "[...]"
+        elif isinstance(step, int):
+            path += f"[{step}]"
+        elif re.fullmatch(r"[\w-]{1,100}", step):
+            path = _joined(path, step)
+        else:
+            path += f"[{quoted(step)}]"
+    return path
+
+
+def _joined(outer: str, inner: str) -> str:
+    return f"{outer}.{inner}" if outer and inner and not inner.startswith("[") else outer + inner
+
+
+def quoted(value: object) -> str:
+    """A value as it may stand in a message: strings quoted, long ones cut, containers by their kind."""
+    match value:
+        case None | True | False:
+            return {None: "null", True: "true", False: "false"}[value]
+        case str():
+            return repr(value if len(value) <= 80 else value[:77] + "...")
+        case int() if abs(value) > 10**80:
+            return "a huge int"
+        case int() | float():
+            return repr(value)
+        case Mapping():
+            return "object"
+        case list() | tuple():
+            return "array"
+        case _:
+            return type(value).__name__
+
+
+def listing(values: Sequence[object]) -> str:
+    """Options as they may stand in a message, at most twenty."""
+    shown = ", ".join(quoted(value) for value in values[:20])
+    return f"{shown}, ... ({len(values)} in all)" if len(values) > 20 else shown
+
+
+# How msgspec words a string that does not parse, and what a sender can do about it.
+_EXPECTED = {
+    "Invalid RFC3339 encoded datetime": "expected a date-time such as '2026-07-28T09:30:00Z'",
+    "Invalid RFC3339 encoded date": "expected a date such as '2026-07-28'",
+    "Invalid RFC3339 encoded time": "expected a time such as '09:30:00'",
+    "Invalid ISO8601 duration": "expected an ISO 8601 duration such as 'PT1H30M'",
+    "Invalid UUID": "expected a UUID such as '123e4567-e89b-12d3-a456-426614174000'",
+    "Invalid decimal string": "expected a decimal number such as '12.50'",
+    "Invalid base64 encoded string": "expected a base64 encoded string",
+}
+_MARK = " - at `"
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
+_MOST_KEYS = 64
+
+
+def explain(
+    error: ValidationError,
+    value: object,
+    schema: Mapping[str, object],
+    *,
+    noun: str = "field",
+    failure: Callable[[object], str | None] | None = None,
+) -> Mismatch:
+    """msgspec's error about `value` in our words.
+
+    `noun` is what the root's fields are called. `failure` gives the text of the error another value would cause; with
+    it the key of an object's wrong value is found, which msgspec does not name.
+    """
+    message, where = _split(error)
+    at_key = where.startswith("key` in `")
+    steps = _steps(where)
+    if failure is not None and None in steps:
+        steps = _named(steps, value, failure, str(error))
+    if isinstance(error.__cause__, Mismatch):
+        return error.__cause__.within(path_text(steps))
+    if error.__cause__ is not None:
+        return Mismatch(message[:500], path_text(steps))
+    here = list(_schemas_at(schema, steps))
+    problem = _worded(message, _value_at(value, steps), here, noun if not steps else "field")
+    return Mismatch(f"a key is wrong: {problem}" if at_key else problem, path_text(steps))
+
+
+def _split(error: ValidationError) -> tuple[str, str]:
+    text = str(error)
+    if error.__cause__ is not None:
+        length = len(str(error.__cause__))
+        return text[:length], text[length:].removeprefix(_MARK).removesuffix("`")
+    message, mark, where = text.rpartition(_MARK)
+    return (message, where.removesuffix("`")) if mark else (text, "")
+
+
+def _steps(where: str) -> list[Step]:
+    found: list[Step] = []
+    for match in _STEP.finditer(where.removeprefix("key` in `").removeprefix("$")):
+        name, index = match.groups()
+        found.append(name if name is not None else int(index) if index is not None else None)
+    return found
+
+
+def _named(steps: list[Step], value: object, failure: Callable[[object], str | None], text: str) -> list[Step]:
+    """`steps` with each unnamed key found, by reducing its object to one entry at a time."""
+    named: list[Step] = []
+    for step in steps:
+        key = step
+        if key is None:
+            holder = _value_at(value, named)
+            for candidate in list(holder)[:_MOST_KEYS] if isinstance(holder, dict) else []:
+                reduced = _replaced(value, named, {candidate: holder[candidate]})
+                if failure(reduced) == text:
+                    key, value = str(candidate), reduced
+                    break
+        named.append(key)
+    return named
+
+
+def _replaced(value: Any, steps: Sequence[Step], new: object) -> object:
+    if not steps:
+        return new
+    head, *rest = steps
+    copy = value.copy()
+    copy[head] = _replaced(value[head], rest, new)
+    return copy
+
+
+def _value_at(value: Any, steps: Sequence[Step]) -> object:
+    """What is at `steps`; the Ellipsis when that cannot be told."""
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return ...
+    return value
+
+
+def _worded(message: str, value: object, here: list[Mapping[str, Any]], noun: str) -> str:
+    if name := re.fullmatch(r"Object missing required field `(.*)`", message, re.DOTALL):
+        return f"missing required {noun} '{name[1]}'"
+    if name := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
+        known = ", ".join(key for schema in here for key in schema.get("properties", ()))
+        return f"unknown {noun} {quoted(name[1])}: expected {known or f'no {noun}s'}"
+    if message.startswith(("Invalid enum value", "Invalid value")) and (options := _options(here)):
+        return f"expected one of {listing(options)}{_got(value)}"
+    if message in _EXPECTED:
+        return _EXPECTED[message] + _got(value)
+    plain = message.replace("`", "")
+    plain = plain[:1].lower() + plain[1:500]
+    return plain if "got" in plain else plain + _got(value)
+
+
+def _got(value: object) -> str:
+    if value is ...:
+        return ""
+    return f", got {len(value)}" if isinstance(value, (list, dict)) else f", got {quoted(value)}"
+
+
+def _options(here: list[Mapping[str, Any]]) -> list[object]:
+    return [
+        option
+        for schema in here
+        for option in (*schema.get("enum", ()), *((schema["const"],) if "const" in schema else ()))
+    ]
+
+
+def _schemas_at(schema: Mapping[str, Any], steps: Sequence[Step]) -> Iterator[Mapping[str, Any]]:
+    """Every schema that may describe the value at `steps`."""
+    definitions = schema.get("$defs", {})
+    current = list(_alternatives(schema, definitions))
+    for step in steps:
+        inner = [part for one in current if (part := _part(one, step)) is not None]
+        current = [choice for part in inner for choice in _alternatives(part, definitions)]
+    yield from current
+
+
+def _alternatives(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any], depth: int = 0
+) -> Iterator[Mapping[str, Any]]:
+    if depth > 8:
+        return
+    yield schema
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if name in definitions:
+        yield from _alternatives(definitions[name], definitions, depth + 1)
+    for choice in schema.get("anyOf", ()):
+        yield from _alternatives(choice, definitions, depth + 1)
+
+
+def _part(schema: Mapping[str, Any], step: Step) -> Mapping[str, Any] | None:
+    first = schema.get("prefixItems", ())
+    part: object
+    if isinstance(step, int):
+        part = first[step] if step < len(first) else schema.get("items")
+    else:
+        part = schema.get("properties", {}).get(step, schema.get("additionalProperties"))
+    return cast("Mapping[str, Any]", part) if isinstance(part, dict) else None

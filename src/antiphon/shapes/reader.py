@@ -1,0 +1,91 @@
+"""Values converted by msgspec, and by our own code where a type is beyond it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import ValidationError, convert
+
+from antiphon.shapes.foreign import read_foreign
+from antiphon.shapes.mismatch import Mismatch, explain
+
+__all__ = ["Opaque", "Reader", "opaque", "read_laxly", "read_strictly"]
+
+
+class Opaque(type):
+    """A class that stands for a type msgspec cannot convert to: it hands the value to `reader` instead."""
+
+    reader: Callable[[object, bool], object]
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+def opaque(name: str, reader: Callable[[object, bool], object] | None = None) -> Opaque:
+    made = Opaque(name, (), {})
+    if reader is not None:
+        made.reader = reader
+    return made
+
+
+def read_strictly(type_: Any, value: object) -> object:
+    return type_.reader(value, False) if isinstance(type_, Opaque) else read_foreign(type_, value)
+
+
+def read_laxly(type_: Any, value: object) -> object:
+    return type_.reader(value, True) if isinstance(type_, Opaque) else read_foreign(type_, value)
+
+
+class Reader:
+    """Reads JSON-decoded builtins as one type."""
+
+    __slots__ = ("decode", "noun", "schema")
+
+    def __init__(self, decode: Any, schema: Mapping[str, object], *, noun: str = "field") -> None:
+        self.decode = decode
+        self.schema = schema
+        self.noun = noun
+
+    def read(self, value: object, lax: bool = False) -> Any:  # noqa: FBT001, FBT002
+        try:
+            return self._convert(value, lax)
+        except ValidationError as error:
+            return self.again(value, error, lax=lax)
+        except RecursionError:
+            raise Mismatch("nested too deeply") from None
+
+    def again(self, value: object, error: ValidationError, *, lax: bool) -> Any:
+        """A second reading after a failure: JavaScript has no integers, so its 3 may arrive as 3.0."""
+        try:
+            if "got `float`" in str(error):
+                value = _whole(value)
+                return self._convert(value, lax)
+        except ValidationError as second:
+            error = second
+        except RecursionError:
+            raise Mismatch("nested too deeply") from None
+        raise self.mismatch(value, error, lax=lax) from None
+
+    def mismatch(self, value: object, error: ValidationError, *, lax: bool = False) -> Mismatch:
+        def failure(other: object) -> str | None:
+            try:
+                self._convert(other, lax)
+            except ValidationError as problem:
+                return str(problem)
+            return None
+
+        return explain(error, value, self.schema, noun=self.noun, failure=failure)
+
+    def _convert(self, value: object, lax: bool) -> Any:  # noqa: FBT001
+        hook = read_laxly if lax else read_strictly
+        return convert(value, self.decode, strict=not lax, str_keys=True, dec_hook=hook)
+
+
+def _whole(value: Any) -> Any:
+    """The value with every float that is an integer turned into one."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return value

@@ -1,0 +1,221 @@
+"""Classes with named fields, seen alike: dataclasses, TypedDicts, NamedTuples, msgspec Structs, pydantic models."""
+
+import dataclasses
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import NODEFAULT, UNSET
+
+from antiphon.shapes.docstring import parsed
+from antiphon.shapes.foreign import is_model
+from antiphon.shapes.hints import bindings, class_hints, substituted, wrapper_name
+
+__all__ = ["MISSING", "Field", "Missing", "Record", "record_of"]
+
+
+class Missing:
+    """The type of MISSING."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    name: str
+    wire: str
+    annotation: object
+    default: object = MISSING
+    factory: Callable[[], object] | None = None
+    required: bool
+
+    def initial(self) -> object:
+        """A fresh default, MISSING when there is none."""
+        return self.factory() if self.factory is not None else self.default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    cls: type
+    fields: tuple[Field, ...]
+    build: Callable[..., object]
+    description: str | None = None
+    as_array: bool = False
+    closed: bool = False  # unknown fields are refused
+    tag: tuple[str, str | int] | None = None
+    plain: bool = True  # msgspec sees the same fields
+
+
+def record_of(type_: Any) -> Record | None:
+    """The record a class (or a parametrised generic class) is, None for any other type."""
+    cls = typing.get_origin(type_) or type_
+    if not isinstance(cls, type):
+        return None
+    if is_model(cls):
+        return _model(cls)
+    read = _reader(cls)
+    if read is None:
+        return None
+    return _described(read(type_, cls))
+
+
+def _reader(cls: type) -> Callable[[Any, Any], Record] | None:
+    if issubclass(cls, msgspec.Struct):
+        return _struct
+    if dataclasses.is_dataclass(cls):
+        return _dataclass
+    if issubclass(cls, dict) and hasattr(cls, "__required_keys__"):
+        return _typed_dict
+    if issubclass(cls, tuple) and hasattr(cls, "_field_defaults"):
+        return _named_tuple
+    return None
+
+
+def _hints(type_: Any, cls: type) -> tuple[dict[str, Any], bool]:
+    hints, resolved = class_hints(cls)
+    bound = bindings(type_)
+    return {name: substituted(hint, bound) for name, hint in hints.items()}, resolved
+
+
+def _dataclass(type_: Any, cls: Any) -> Record:
+    hints, plain = _hints(type_, cls)
+    fields: list[Field] = []
+    for item in cls.__dataclass_fields__.values():
+        if isinstance(hints.get(item.name), dataclasses.InitVar):
+            raise TypeError(f"{cls.__qualname__}.{item.name} is an InitVar, which has no value to write back")
+        if item not in dataclasses.fields(cls):
+            continue
+        if not item.init:
+            plain = False
+            continue
+        factory = None if item.default_factory is dataclasses.MISSING else item.default_factory
+        fields.append(
+            Field(
+                name=item.name,
+                wire=item.name,
+                annotation=_noted(hints[item.name], item.metadata),
+                default=MISSING if item.default is dataclasses.MISSING else item.default,
+                factory=factory,
+                required=item.default is dataclasses.MISSING and factory is None,
+            )
+        )
+    return Record(cls=cls, fields=tuple(fields), build=cls, description=_dataclass_doc(cls), plain=plain)
+
+
+def _noted(annotation: Any, metadata: Mapping[Any, Any]) -> Any:
+    """The annotation with the title and description of `field(metadata=...)`."""
+    notes = {key: metadata[key] for key in ("title", "description") if isinstance(metadata.get(key), str)}
+    return Annotated[annotation, msgspec.Meta(**notes)] if notes else annotation
+
+
+def _dataclass_doc(cls: type) -> str | None:
+    """The docstring, unless it is the signature that `dataclass` writes itself."""
+    doc = cls.__dict__.get("__doc__")
+    return None if doc is None or doc.startswith(f"{cls.__name__}(") else doc
+
+
+def _typed_dict(type_: Any, cls: Any) -> Record:
+    hints, plain = _hints(type_, cls)
+    fields: list[Field] = []
+    for name, hint in hints.items():
+        # `__required_keys__` is wrong for string annotations, the wrapper is right.
+        wrapper = wrapper_name(typing.get_origin(hint))
+        required = wrapper == "Required" or (wrapper != "NotRequired" and name in cls.__required_keys__)
+        fields.append(Field(name=name, wire=name, annotation=hint, required=required))
+    return Record(cls=cls, fields=tuple(fields), build=dict, description=cls.__dict__.get("__doc__"), plain=plain)
+
+
+def _named_tuple(type_: Any, cls: Any) -> Record:
+    hints, plain = _hints(type_, cls)
+    defaults = cls._field_defaults
+    fields = tuple(
+        Field(
+            name=name,
+            wire=name,
+            annotation=hints.get(name, Any),
+            default=defaults.get(name, MISSING),
+            required=name not in defaults,
+        )
+        for name in cls._fields
+    )
+    return Record(cls=cls, fields=fields, build=cls, description=_dataclass_doc(cls), as_array=True, plain=plain)
+
+
+def _struct(type_: Any, cls: Any) -> Record:
+    try:
+        infos = msgspec.structs.fields(type_)
+    except NameError as problem:
+        raise TypeError(
+            f"an annotation of {cls.__qualname__} cannot be resolved: {problem}. "
+            "Define the classes it refers to at the top level of the module."
+        ) from problem
+    config = cls.__struct_config__
+    fields = tuple(
+        Field(
+            name=info.name,
+            wire=info.encode_name,
+            annotation=info.type,
+            default=MISSING if info.default is NODEFAULT or info.default is UNSET else info.default,
+            factory=None if info.default_factory is NODEFAULT else info.default_factory,
+            required=info.required,
+        )
+        for info in infos
+    )
+    return Record(
+        cls=cls,
+        fields=fields,
+        build=cls,
+        description=cls.__dict__.get("__doc__"),
+        as_array=config.array_like,
+        closed=config.forbid_unknown_fields,
+        tag=None if config.tag is None else (config.tag_field, config.tag),
+    )
+
+
+def _model(cls: Any) -> Record:
+    """A pydantic model; its own machinery builds it, by the names on the wire."""
+    undefined = sys.modules["pydantic_core"].PydanticUndefined
+    fields = tuple(
+        Field(
+            name=name,
+            wire=_model_wire(name, info),
+            annotation=Annotated[info.annotation, info],
+            default=MISSING if info.default is undefined else info.default,
+            factory=info.default_factory,
+            required=info.is_required(),
+        )
+        for name, info in cls.model_fields.items()
+    )
+    return Record(cls=cls, fields=fields, build=cls.model_validate, description=cls.__dict__.get("__doc__"))
+
+
+def _model_wire(name: str, info: Any) -> str:
+    alias = info.validation_alias if isinstance(info.validation_alias, str) else info.alias
+    return alias if isinstance(alias, str) else name
+
+
+def _described(record: Record) -> Record:
+    """The record with what its docstring says about its fields; an annotation's own description wins."""
+    docstring = parsed(record.description)
+    fields = tuple(
+        dataclasses.replace(item, annotation=_annotated_first(item.annotation, docstring.arguments[item.name]))
+        if item.name in docstring.arguments
+        else item
+        for item in record.fields
+    )
+    return dataclasses.replace(record, fields=fields, description=docstring.description)
+
+
+def _annotated_first(annotation: Any, description: str) -> Any:
+    if typing.get_origin(annotation) is Annotated:
+        return Annotated[annotation.__origin__, description, *annotation.__metadata__]
+    return Annotated[annotation, description]

@@ -1,0 +1,421 @@
+"""A type translated: into what msgspec can convert to, and into its JSON Schema."""
+
+import collections.abc
+import datetime
+import decimal
+import enum
+import inspect
+import os
+import pathlib
+import types
+import typing
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar, Union
+
+import msgspec
+from msgspec import Meta, UnsetType, ValidationError
+
+from antiphon.shapes.choice import Choice, Member
+from antiphon.shapes.definitions import Definitions
+from antiphon.shapes.facets import Facets, Format, facets_of
+from antiphon.shapes.foreign import dumped, is_foreign, is_model, read_foreign, schema_of_foreign
+from antiphon.shapes.formats import problem_with
+from antiphon.shapes.hints import peeled, type_name
+from antiphon.shapes.limits import NUMERIC, SIZED, TEXTUAL, integral, keywords, problem_with_limits
+from antiphon.shapes.mismatch import Mismatch, quoted
+from antiphon.shapes.reader import Opaque, Reader, opaque
+from antiphon.shapes.records import MISSING, Field, Record, record_of
+from antiphon.shapes.shadow import shadow_of
+
+__all__ = ["Translation", "Walk", "builtins_of", "convertible", "encoded", "settled"]
+
+Schema = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    decode: Any  # what msgspec converts to
+    schema: Schema
+    native: bool = True  # msgspec would do the same if given the annotation itself
+    keys: frozenset[str] | None = None  # the fields of a record, by which a union chooses
+
+
+_SCALARS: dict[Any, Schema] = {
+    type(None): {"type": "null"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    bytes: {"type": "string", "contentEncoding": "base64"},
+    bytearray: {"type": "string", "contentEncoding": "base64"},
+    datetime.date: {"type": "string", "format": "date"},
+    datetime.timedelta: {"type": "string", "format": "duration"},
+    uuid.UUID: {"type": "string", "format": "uuid"},
+    decimal.Decimal: {"type": "string", "format": "decimal"},
+}
+# RFC 3339 wants an offset. Read, it is a hint to the sender; written, it would be a promise about naive values.
+_CLOCK: dict[Any, str] = {datetime.datetime: "date-time", datetime.time: "time"}
+_ARRAYS: dict[Any, Any] = {
+    list: list,
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Iterable: list,
+    collections.abc.Collection: list,
+    collections.abc.Sequence: list,
+    collections.abc.MutableSequence: list,
+    collections.abc.Set: set,
+    collections.abc.MutableSet: set,
+}
+_OBJECTS = frozenset({dict, collections.abc.Mapping, collections.abc.MutableMapping})
+# The limits msgspec enforces, by type.
+_TAKES: dict[Any, frozenset[str]] = {
+    int: NUMERIC,
+    float: NUMERIC,
+    str: TEXTUAL,
+    **dict.fromkeys(_CLOCK, frozenset({"tz"})),
+    **dict.fromkeys((bytes, bytearray, *_ARRAYS, *_OBJECTS), SIZED),
+}
+
+
+def encoded(value: object) -> object:
+    """msgspec's hook for objects it cannot write."""
+    return os.fspath(value) if isinstance(value, pathlib.PurePath) else dumped(value)
+
+
+def builtins_of(value: object) -> Any:
+    """A value as JSON-able builtins, MISSING when it has no such form."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=encoded))
+    except (TypeError, ValueError, NotImplementedError, RecursionError):
+        return MISSING
+
+
+def settled(build: Callable[["Walk"], T], *, output: bool = False) -> T:
+    """What `build` makes of a walk, repeated until every guess about a recursive class proved right."""
+    beyond: set[object] = set()
+    while True:
+        walk = Walk(beyond, output=output)
+        made = build(walk)
+        if walk.beyond == beyond:
+            return made
+        beyond = walk.beyond
+
+
+def convertible(decode: Any) -> bool:
+    """Whether msgspec takes this as a type."""
+    try:
+        msgspec.convert(..., decode, dec_hook=_refused)
+    except (ValidationError, NameError):  # names are found by another walk, or reported by it
+        return True
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _refused(_type: type, _value: object) -> object:
+    raise ValueError
+
+
+class Walk:
+    """One walk over a type and the types inside it, collecting the definitions its schema will need."""
+
+    __slots__ = ("_output", "_records", "beyond", "definitions", "foreign")
+
+    def __init__(self, beyond: set[object], *, output: bool = False) -> None:
+        self._output = output
+        self._records: dict[object, Translation] = {}
+        self.definitions = Definitions()
+        self.beyond = set(beyond)  # the record classes msgspec cannot convert to by itself
+        self.foreign = False  # only the schema can tell whether a written value fits
+
+    def translate(self, annotation: Any, *metadata: object) -> Translation:
+        inner, found = peeled(annotation)
+        facets = facets_of((*found, *metadata))
+        if facets.needs_pydantic:
+            part = self._by_pydantic(Annotated[inner, *found, *metadata])
+        elif typing.get_origin(inner) in {Union, types.UnionType}:
+            part = self._union(inner, facets)
+        else:
+            part = self._limited(inner, facets)
+        return replace(part, schema=_noted(part.schema, facets.notes)) if facets.notes else part
+
+    # ----------------------------------------------------------------- types
+
+    def _bare(self, type_: Any) -> Translation:
+        origin = typing.get_origin(type_) or type_
+        if type_ in (Any, object, inspect.Parameter.empty):
+            return Translation(Any, {})
+        if type_ is None:
+            return Translation(type(None), {"type": "null"})
+        if isinstance(type_, TypeVar):
+            return self._variable(type_)
+        if origin is Literal:
+            return _literal(type_)
+        if origin is tuple:
+            return self._tuple(type_)
+        if origin in _OBJECTS:
+            return self._object(*(typing.get_args(type_) or (Any, Any)))
+        if origin in _ARRAYS:
+            return self._array(origin, *(typing.get_args(type_) or (Any,)))
+        if isinstance(origin, type):
+            return self._class(type_, origin)
+        raise TypeError(f"{type_name(type_)} cannot be expressed in JSON Schema")
+
+    def _class(self, type_: Any, cls: type) -> Translation:
+        if cls in _SCALARS:
+            return Translation(cls, dict(_SCALARS[cls]))
+        if cls in _CLOCK:
+            return Translation(cls, {"type": "string"} if self._output else {"type": "string", "format": _CLOCK[cls]})
+        if issubclass(cls, enum.Enum):
+            return self._enum(cls)
+        if is_foreign(cls):
+            return self._by_pydantic(cls)
+        if issubclass(cls, pathlib.PurePath):
+            return _path(cls)
+        record = record_of(type_)
+        if record is None:
+            raise TypeError(
+                f"{type_name(type_)} cannot be expressed in JSON Schema: use builtins, a dataclass, a TypedDict, "
+                "a NamedTuple, an Enum, a msgspec Struct or a pydantic model"
+            )
+        return self._record(type_, record)
+
+    def _variable(self, variable: TypeVar) -> Translation:
+        if variable.__bound__ is None and not variable.__constraints__:
+            return Translation(Any, {})
+        stands_for: Any = variable.__bound__ or Union[variable.__constraints__]
+        return replace(self.translate(stands_for), native=False)
+
+    def _enum(self, cls: type[enum.Enum]) -> Translation:
+        values = [member.value for member in cls]
+        kinds = {str if isinstance(value, str) else type(value) for value in values}
+        if kinds not in ({str}, {int}):
+            raise TypeError(
+                f"{cls.__qualname__} cannot be expressed in JSON Schema: "
+                "the values of an Enum must be all strings or all integers"
+            )
+        name = self.definitions.claim(cls.__name__, cls)
+        schema: Schema = {"type": _SCALARS[kinds.pop()]["type"], "enum": values}
+        doc = cls.__dict__.get("__doc__")
+        described = doc and doc != "An enumeration."
+        self.definitions[name] = {"description": inspect.cleandoc(doc), **schema} if described else schema
+        return Translation(cls, _pointer(name))
+
+    def _array(self, origin: Any, item_type: Any) -> Translation:
+        item = self.translate(item_type)
+        schema: Schema = {"type": "array"}
+        if item.schema:
+            schema["items"] = item.schema
+        kind = _ARRAYS[origin]
+        if kind is not list:
+            schema["uniqueItems"] = True
+        return Translation(kind[item.decode], schema, item.native and origin is not collections.abc.Iterable)
+
+    def _tuple(self, type_: Any) -> Translation:
+        arguments = typing.get_args(type_)
+        if type_ is tuple or type_ is typing.Tuple or arguments[1:] == (...,):  # noqa: UP006
+            item = self.translate(arguments[0] if arguments else Any)
+            schema: Schema = {"type": "array", "items": item.schema} if item.schema else {"type": "array"}
+            return Translation(tuple[item.decode, ...], schema, item.native)
+        items = [self.translate(argument) for argument in arguments]
+        schema = {"type": "array", "minItems": len(items), "maxItems": len(items)}
+        if items:
+            schema |= {"prefixItems": [item.schema for item in items], "items": False}
+        decode = types.GenericAlias(tuple, tuple(item.decode for item in items))
+        return Translation(decode, schema, all(item.native for item in items))
+
+    def _object(self, key_type: Any, value_type: Any) -> Translation:
+        key, value = self.translate(key_type), self.translate(value_type)
+        if isinstance(key.decode, Opaque) or is_foreign(key.decode):
+            raise TypeError(f"{type_name(key_type)} cannot be the key type of a dict")
+        schema: Schema = {"type": "object"}
+        names = {name: rule for name, rule in key.schema.items() if name != "type"}
+        if key.schema.get("type") == "integer":
+            names = {"pattern": "^-?[0-9]+$"}
+        if names:
+            schema["propertyNames"] = names
+        if value.schema:
+            schema["additionalProperties"] = value.schema
+        return Translation(dict[key.decode, value.decode], schema, key.native and value.native)  # type: ignore[name-defined]
+
+    # --------------------------------------------------------------- records
+
+    def _record(self, type_: Any, record: Record) -> Translation:
+        if type_ in self._records:
+            return self._records[type_]
+        name = self.definitions.claim(type_name(type_).rpartition(".")[2], type_)
+        keys = frozenset(field.wire for field in record.fields) | ({record.tag[0]} if record.tag else set())
+        beyond = type_ in self.beyond
+        stand_in: Any = opaque(name) if beyond else type_
+        # Known before its fields are walked, for the fields that are of this very class.
+        self._records[type_] = Translation(stand_in, _pointer(name), not beyond, keys)
+        parts = [self._field(record, field) for field in record.fields]
+        self.definitions[name] = _record_schema(record, parts)
+        if not (record.plain and all(part.native for part in parts)):
+            self.beyond.add(type_)
+            self._records[type_] = replace(self._records[type_], native=False)
+        if beyond:
+            reads = [part.decode for part in parts]
+            stand_in.reader = shadow_of(record, reads, {**_pointer(name), **self.definitions.root})
+        return self._records[type_]
+
+    def _field(self, record: Record, field: Field) -> Translation:
+        try:
+            return self.translate(field.annotation)
+        except TypeError as problem:
+            raise TypeError(f"{record.cls.__qualname__}.{field.name}: {problem}") from problem
+
+    def _by_pydantic(self, type_: Any) -> Translation:
+        self.foreign = True
+        schema = schema_of_foreign(type_, output=self._output)
+        if not is_model(type_):
+            return _opaque("pydantic", lambda value, _: read_foreign(type_, value), self.definitions.adopt(schema))
+        if "$ref" not in schema:
+            name = type_.__name__
+            body = {key: value for key, value in schema.items() if key != "$defs"}
+            schema = {**_pointer(name), "$defs": {**schema.get("$defs", {}), name: body}}
+        return Translation(type_, self.definitions.adopt(schema))
+
+    # ---------------------------------------------------------------- unions
+
+    def _union(self, type_: Any, facets: Facets) -> Translation:
+        """`Annotated[int | None, Ge(1)]`: each member takes the limits that make sense for it."""
+        members = typing.get_args(type_)
+        takes = [_TAKES.get(_origin(member), frozenset[str]()) for member in members]
+        parts = [self._member(member, facets.limits, taken) for member, taken in zip(members, takes, strict=True)]
+        shown = [part.schema for part in parts if part.decode is not UnsetType]
+        schema = {"anyOf": shown} if len(shown) > 1 else shown[0]
+        decode = Union[tuple(part.decode for part in parts)]  # noqa: UP007
+        if convertible(decode):
+            whole = Translation(decode, schema, all(part.native for part in parts) and not facets.limits)
+        else:
+            whole = _opaque("Union", self._choice(members, parts).read, schema)
+        left = {key: value for key, value in facets.limits.items() if not any(key in taken for taken in takes)}
+        return self._checked(type_, whole, left) if left else whole
+
+    def _member(self, member: Any, limits: dict[str, Any], takes: frozenset[str]) -> Translation:
+        if member is UnsetType:
+            return Translation(UnsetType, {})
+        taken = {key: value for key, value in limits.items() if key in takes}
+        if not taken:
+            return self.translate(member)
+        name = taken.pop("format", None)
+        return self.translate(member, types.SimpleNamespace(**taken), *(() if name is None else (Format(name),)))
+
+    def _choice(self, members: tuple[Any, ...], parts: list[Translation]) -> Choice:
+        return Choice([
+            Member(type_name(member), _origin(member), part.keys, self._reader(part))
+            for member, part in zip(members, parts, strict=True)
+        ])  # fmt: skip
+
+    def _reader(self, part: Translation) -> Reader:
+        return Reader(part.decode, {**part.schema, **self.definitions.root})
+
+    # ---------------------------------------------------------------- limits
+
+    def _limited(self, type_: Any, facets: Facets) -> Translation:
+        """A type with its limits, enforced by msgspec where it can and by us where it cannot."""
+        whole = self._bare(type_)
+        if not facets.limits:
+            return whole
+        origin = _origin(type_)
+        takes = SIZED if origin is tuple and "prefixItems" not in whole.schema else _TAKES.get(origin, frozenset())
+        limits = integral(facets.limits) if origin is int else facets.limits
+        schema = {**whole.schema, **keywords(whole.schema, limits)}
+        taken = {key: value for key, value in limits.items() if key in takes and key != "format"}
+        decode: Any = Annotated[whole.decode, Meta(**taken)] if taken else whole.decode
+        if not convertible(decode):  # such as an integer bound beyond 64 bits
+            decode, taken = whole.decode, {}
+        left = {key: value for key, value in limits.items() if key not in taken}
+        part = Translation(decode, schema, whole.native and facets.ours, whole.keys)
+        return self._checked(type_, part, left) if left else part
+
+    def _checked(self, type_: Any, part: Translation, limits: dict[str, Any]) -> Translation:
+        """The same type, with the limits that msgspec does not know checked after it."""
+        for key in ("pattern", "tz", "format"):
+            if key in limits and (key == "tz" or _origin(type_) is not str):
+                raise TypeError(f"{type_name(type_)} cannot have a {key}")
+        read = self._reader(part).read
+        name = limits.get("format")
+
+        def checked(value: object, lax: bool) -> object:  # noqa: FBT001
+            made = read(value, lax)
+            if made is not None and (problem := problem_with_limits(made, limits)):
+                raise Mismatch(problem)
+            if name is not None and (problem := problem_with(name, made)):
+                raise Mismatch(f"{problem}, got {quoted(made)}")
+            return made
+
+        return _opaque(type_name(type_), checked, part.schema)
+
+
+def _origin(annotation: Any) -> Any:
+    inner, _ = peeled(annotation)
+    return typing.get_origin(inner) or inner
+
+
+def _pointer(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _opaque(name: str, reader: Callable[[object, bool], object], schema: Schema) -> Translation:
+    return Translation(opaque(name, reader), schema, native=False)
+
+
+def _literal(type_: Any) -> Translation:
+    values = list(typing.get_args(type_))
+    kinds = {type(value) for value in values}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    said: Schema = {"type": _SCALARS[kind]["type"]} if kind in _SCALARS else {}
+    return Translation(type_, {**said, "enum": values})
+
+
+def _path(cls: type[pathlib.PurePath]) -> Translation:
+    def read(value: object, _lax: bool) -> object:  # noqa: FBT001
+        if not isinstance(value, str):
+            raise Mismatch(f"expected str, got {quoted(value)}")
+        return cls(value)
+
+    return _opaque(cls.__name__, read, {"type": "string"})
+
+
+def _record_schema(record: Record, parts: list[Translation]) -> Schema:
+    schema: Schema = {"description": record.description} if record.description else {}
+    shown = [with_default(part.schema, field) for field, part in zip(record.fields, parts, strict=True)]
+    required = [field.wire for field in record.fields if field.required]
+    if record.as_array:
+        first = [{"const": record.tag[1]}] if record.tag else []
+        least = len(first) + len(required)
+        schema |= {"type": "array", "prefixItems": [*first, *shown], "minItems": least}
+        return {**schema, "items": False} if record.closed or issubclass(record.cls, tuple) else schema
+    properties = {field.wire: part for field, part in zip(record.fields, shown, strict=True)}
+    if record.tag:
+        properties = {record.tag[0]: {"const": record.tag[1]}, **properties}
+        required = [record.tag[0], *required]
+    schema |= {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    return {**schema, "additionalProperties": False} if record.closed else schema
+
+
+def with_default(schema: Schema, field: Field) -> Schema:
+    """The schema with the field's default, if it is plain and JSON can say it."""
+    default = field.factory() if field.factory in {list, dict, set} and field.factory else field.default
+    if default is MISSING or (said := builtins_of(default)) is MISSING:
+        return schema
+    if said is None and "x-mcp-header" in schema:
+        return schema
+    return {**schema, "default": said}
+
+
+def _noted(schema: Schema, notes: dict[str, Any]) -> Schema:
+    said = {key: value for key, note in notes.items() if (value := builtins_of(note)) is not MISSING}
+    if "x-mcp-header" in notes:
+        # A header's parameter must be of one primitive type (server/tools, x-mcp-header): absent says null.
+        others = [part for part in schema.get("anyOf", ()) if part != {"type": "null"}]
+        if len(others) == 1:
+            schema = others[0]
+    return {**schema, **said}

@@ -1,0 +1,1 @@
+"""I/O shells around a Service: HTTP (ASGI), standard streams, and memory."""

@@ -1,0 +1,375 @@
+"""Streamable HTTP as a plain ASGI application.
+
+A request costs one task and no queue: a handler's answer is JSON, unless the handler sends a notification first, which
+turns the response into a stream. Only a request that lasts gets a watcher for the client's going away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from inspect import isawaitable
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+from antiphon.errors import HeaderMismatch, InvalidRequest, ProtocolError
+from antiphon.protocol import sse
+from antiphon.server.service import Service
+from antiphon.types import JsonObject
+from antiphon.wire import headers as http
+from antiphon.wire import jsonrpc
+from antiphon.wire.headers import RawHeaders
+from antiphon.wire.jsonrpc import encode
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Principal: TypeAlias = Callable[[Scope], str | None | Awaitable[str | None]]
+
+MAX_BODY = 4 * 1024 * 1024
+MAX_HEADERS = 128
+MAX_HEADER_BYTES = 64 * 1024
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+PATIENCE = 0.5
+"""Seconds that a request may take before somebody watches whether its client is still there."""
+
+log = logging.getLogger("antiphon")
+_mirrored = (http.VERSION, http.METHOD, http.NAME)
+
+
+class _Accepts(NamedTuple):
+    json: bool
+    stream: bool
+
+
+class Endpoint:
+    """The ASGI application."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        path: str = "/mcp",
+        allowed_hosts: Iterable[str] | None = None,
+        allowed_origins: Iterable[str] | None = None,
+        max_body: int = MAX_BODY,
+        principal: Principal | None = None,
+        fallback: Application | None = None,
+    ) -> None:
+        if not path.startswith("/"):
+            raise ValueError(f"path must start with '/', got {path!r}")
+        self.service = service
+        self._path = path.rstrip("/") or "/"
+        self._hosts = _Allowed(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
+        self._origins = _Allowed(LOCAL_HOSTS if allowed_origins is None else allowed_origins)
+        self._max_body = max_body
+        self._principal = principal
+        self._fallback = fallback
+        self._accepts: dict[bytes | None, _Accepts] = {}
+        self._under_way: set[_Exchange] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._standby: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._other(scope, receive, send)
+            return
+        if self._fallback is not None and not self._is_ours(scope):
+            await self._fallback(scope, receive, send)
+            return
+        pairs = scope["headers"]
+        headers: RawHeaders = dict(pairs)
+        exchange = _Exchange(receive, send)
+        message: object = None
+        try:
+            exchange.accepts = self._admit(scope, pairs, headers)
+            body = await self._body(receive, headers)
+            if body is None:
+                return
+            message = jsonrpc.decode(body)
+            if not exchange.accepts.stream and message.get("method") == "subscriptions/listen":
+                raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
+            principal = None if self._principal is None else await self._identify(scope)
+            if self.service.has_lifespan and not self.service.is_running:
+                await self._start_lifespan()
+        except ProtocolError as fault:
+            await exchange.reply(fault.status, jsonrpc.error(jsonrpc.id_of(message), fault))
+            return
+        self._watch_over(exchange)
+        try:
+            status, reply = await self.service.answer(message, exchange, headers, principal)
+            await exchange.reply(status, reply)
+        except asyncio.CancelledError:
+            if not exchange.gone:
+                raise
+            log.info("the client went away; its request was cancelled")
+        except OSError:
+            log.info("the client went away while its answer was sent")
+        finally:
+            self._under_way.discard(exchange)
+            exchange.close()
+
+    # --- before a request is looked at ----------------------------------------------------------------------------
+
+    def _admit(self, scope: Scope, pairs: Any, headers: RawHeaders) -> _Accepts:
+        """Refuse what HTTP alone can tell is not for us; a raised error carries its status."""
+        if not self._is_ours(scope):
+            raise InvalidRequest(f"There is no MCP endpoint here; it is at {self._path}", status=404)
+        if not self._hosts.admits(headers.get(b"host"), url=False):
+            raise InvalidRequest("This Host is not allowed; pass allowed_hosts to serve it", status=403)
+        origin = headers.get(b"origin")
+        if origin is not None and not self._origins.admits(origin, url=True):
+            raise InvalidRequest("This Origin is not allowed; pass allowed_origins to serve it", status=403)
+        if scope["method"] != "POST":
+            raise InvalidRequest(f"{scope['method']} is not supported: send messages by POST", status=405)
+        if len(pairs) > MAX_HEADERS or sum(map(len, headers.values())) > MAX_HEADER_BYTES:
+            raise InvalidRequest("The request has too many or too large headers", status=431)
+        if len(pairs) != len(headers):
+            _check_repeated(pairs)
+        if headers.get(b"content-type") != b"application/json":
+            kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            if kind != b"application/json":
+                raise InvalidRequest("Content-Type must be application/json", status=415)
+        accept = headers.get(b"accept")
+        accepts = self._accepts.get(accept)
+        if accepts is None:
+            accepts = _read_accept(accept)
+            if len(self._accepts) < 256:
+                self._accepts[accept] = accepts
+        if not (accepts.json or accepts.stream):
+            raise InvalidRequest("Accept must allow application/json and text/event-stream", status=406)
+        return accepts
+
+    def _is_ours(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        if path == self._path:
+            return True
+        root: str = scope.get("root_path", "")
+        below = path[len(root) :] if root and path.startswith(root) else path
+        return below.rstrip("/") == self._path or (bool(root) and below in {"", "/"})
+
+    async def _body(self, receive: Receive, headers: RawHeaders) -> bytes | None:
+        length = headers.get(b"content-length", b"0")
+        if len(length) > 6 and (not length.isdigit() or int(length[:20]) > self._max_body):
+            raise self._too_large()
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            return None
+        body: bytes = event.get("body", b"")
+        if event.get("more_body", False):
+            chunks, size = [body], len(body)
+            while event.get("more_body", False):
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    return None
+                chunks.append(event.get("body", b""))
+                size += len(chunks[-1])
+                if size > self._max_body:
+                    raise self._too_large()
+            body = b"".join(chunks)
+        if len(body) > self._max_body:
+            raise self._too_large()
+        return body
+
+    def _too_large(self) -> InvalidRequest:
+        return InvalidRequest(f"The body is larger than {self._max_body} bytes", status=413)
+
+    async def _identify(self, scope: Scope) -> str | None:
+        assert self._principal is not None
+        found = self._principal(scope)
+        return await found if isawaitable(found) else found
+
+    # --- clients that go away -------------------------------------------------------------------------------------
+
+    def _watch_over(self, exchange: "_Exchange") -> None:
+        self._under_way.add(exchange)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._look)
+
+    def _look(self) -> None:
+        """Put a watcher on the requests that were there at the last look as well."""
+        self._timer = None
+        for exchange in self._under_way:
+            exchange.age += 1
+            if exchange.age > 1:
+                exchange.watch()
+        if self._under_way:
+            self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._look)
+
+    # --- lifespan -------------------------------------------------------------------------------------------------
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "MCP is spoken over HTTP POST"})
+            return
+        if scope["type"] != "lifespan":
+            raise RuntimeError(f"Unknown ASGI scope type {scope['type']!r}")
+        await receive()
+        try:
+            async with self.service.running():
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except Exception:
+            log.exception("the server's lifespan failed")
+            await send({"type": "lifespan.startup.failed", "message": "the server's lifespan failed: see the log"})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _start_lifespan(self) -> None:
+        """Where a host application does not run our lifespan, start it with the first request."""
+        if self._standby is None or self._standby.done():
+            ready = asyncio.get_running_loop().create_future()
+            self._standby = asyncio.create_task(self._hold(ready))
+            self._ready = ready
+        await asyncio.shield(self._ready)
+
+    async def _hold(self, ready: "asyncio.Future[None]") -> None:
+        try:
+            async with self.service.running():
+                ready.set_result(None)
+                await asyncio.get_running_loop().create_future()
+        except Exception as fault:
+            log.exception("the server's lifespan failed")
+            if not ready.done():
+                ready.set_exception(InvalidRequest("The server could not start", status=503))
+            else:
+                raise fault from None
+
+
+class _Exchange:
+    """One HTTP request and its response: JSON, or a stream from the first notification on."""
+
+    __slots__ = ("_lock", "_receive", "_send", "_task", "_watcher", "accepts", "age", "gone", "streaming")
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._task: asyncio.Task[Any] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._lock: asyncio.Lock | None = None
+        self.accepts = _ANY
+        self.age = 0
+        self.gone = False
+        self.streaming = False
+        self._task = asyncio.current_task()
+
+    async def emit(self, message: JsonObject) -> None:
+        if self.accepts.stream:
+            await self._write(sse.event(encode(message)))
+
+    async def keep_alive(self) -> None:
+        await self._write(sse.KEEP_ALIVE)
+
+    async def reply(self, status: int, message: JsonObject | None) -> None:
+        if self.streaming or (message is not None and status == 200 and not self.accepts.json):
+            await self._write(sse.event(encode(message)))
+            await self._send({"type": "http.response.body", "body": b""})
+            return
+        body = b"" if message is None else encode(message)
+        start = {"type": "http.response.start", "status": status, "headers": _head(status, body)}
+        await self._send(start)
+        await self._send({"type": "http.response.body", "body": body})
+
+    def watch(self) -> None:
+        if self._watcher is None:
+            self._watcher = asyncio.create_task(self._await_disconnect())
+
+    def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def _write(self, chunk: bytes) -> None:
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            if not self.streaming:
+                self.streaming = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEAD})
+                self.watch()
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def _await_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        # 2026-07-28, basic/patterns/cancellation: a client's disconnect cancels its request.
+        self.gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+class _Allowed:
+    """A list of hosts: with a port, or without one for every port; ``*`` for all."""
+
+    __slots__ = ("_all", "_known", "_names")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        listed = [names] if isinstance(names, str) else list(names)
+        self._all = "*" in listed
+        self._names = {(urlsplit(name).netloc if "://" in name else name).lower() for name in listed}
+        self._known: dict[bytes, bool] = {}
+
+    def admits(self, raw: bytes | None, *, url: bool) -> bool:
+        if self._all:
+            return True
+        if raw is None:
+            return False
+        known = self._known.get(raw)
+        if known is None:
+            known = self._judge(raw, url=url)
+            if len(self._known) < 256:
+                self._known[raw] = known
+        return known
+
+    def _judge(self, raw: bytes, *, url: bool) -> bool:
+        text = raw.decode("latin-1").strip().lower()
+        if url:
+            scheme, separator, text = text.partition("://")
+            if not separator or scheme not in {"http", "https"}:
+                return False
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isdigit():
+            host = text
+        return text in self._names or host in self._names
+
+
+def _check_repeated(pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Two values for a mirrored header: a proxy might have believed the other one."""
+    seen: set[bytes] = set()
+    for name, _ in pairs:
+        if name in seen and (name in _mirrored or name.startswith(http.PARAM) or name in {b"host", b"content-type"}):
+            raise HeaderMismatch(f"Header mismatch: {name.decode('latin-1')} is given twice")
+        seen.add(name)
+
+
+def _read_accept(raw: bytes | None) -> _Accepts:
+    if raw is None:
+        return _ANY
+    kinds: set[bytes] = set()
+    for item in raw.lower().split(b","):
+        kind, *parameters = (part.strip() for part in item.split(b";"))
+        if not any(parameter.replace(b" ", b"") in {b"q=0", b"q=0.0", b"q=0.00", b"q=0.000"} for parameter in parameters):
+            kinds.add(kind)
+    everything = b"*/*" in kinds
+    return _Accepts(
+        json=everything or b"application/json" in kinds or b"application/*" in kinds,
+        stream=everything or b"text/event-stream" in kinds or b"text/*" in kinds,
+    )
+
+
+def _head(status: int, body: bytes) -> list[tuple[bytes, bytes]]:
+    if not body:
+        return [(b"content-length", b"0")]
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if status == 405:
+        head.append((b"allow", b"POST"))
+    return head
+
+
+_ANY = _Accepts(json=True, stream=True)
+_STREAM_HEAD = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    # Receiving Messages: keeps nginx and its kind from holding events back.
+    (b"x-accel-buffering", b"no"),
+]

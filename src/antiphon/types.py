@@ -1,0 +1,398 @@
+"""What users touch, in words that no protocol revision changes."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from antiphon.errors import Refused
+
+T_co = TypeVar("T_co", covariant=True)
+
+Role: TypeAlias = Literal["user", "assistant"]
+LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+LOG_LEVELS: dict[str, int] = {
+    level: rank
+    for rank, level in enumerate(("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"))
+}
+Scope: TypeAlias = Literal["public", "private"]
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class Annotations(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Hints on who content is for and how much it matters."""
+
+    audience: tuple[Role, ...] | None = None
+    priority: Annotated[float, Meta(ge=0, le=1)] | None = None
+    last_modified: str | None = None
+
+
+class Icon(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    src: str
+    mime_type: str | None = None
+    sizes: tuple[str, ...] | None = None
+    theme: Literal["light", "dark"] | None = None
+
+
+class Implementation(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Who a peer says it is. Self-reported: for display and logs, never for decisions."""
+
+    name: str
+    version: str
+    title: str | None = None
+    description: str | None = None
+    website_url: str | None = None
+    icons: tuple[Icon, ...] | None = None
+
+
+class Text(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="text"):
+    text: str
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class Image(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="image"):
+    """A picture as bytes: ``Image(png)`` or ``Image.open("plot.png")``."""
+
+    data: bytes
+    mime_type: str = field(name="mimeType", default_factory=lambda: "image/png")
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> "Image":
+        return cls(Path(path).read_bytes(), _guessed(path, "image/png"))
+
+
+class Audio(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="audio"):
+    """A sound as bytes: ``Audio(wav)`` or ``Audio.open("alarm.wav")``."""
+
+    data: bytes
+    mime_type: str = field(name="mimeType", default_factory=lambda: "audio/wav")
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> "Audio":
+        return cls(Path(path).read_bytes(), _guessed(path, "audio/wav"))
+
+
+class ResourceLink(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="resource_link"):
+    """A pointer to a resource that the client may read."""
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    icons: tuple[Icon, ...] | None = None
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class Contents(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What stands in a resource: ``text`` or ``blob``. Without a URI, the one that was read."""
+
+    uri: str = ""
+    text: str | None = None
+    blob: bytes | None = None
+    mime_type: str | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class EmbeddedResource(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="resource"):
+    """A resource's contents inside a result or a message."""
+
+    resource: Contents
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ToolUse(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="tool_use"):
+    """A model's wish to call a tool, inside a sampled message."""
+
+    id: str
+    name: str
+    input: JsonObject
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ToolUseResult(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="tool_result"):
+    """What that tool gave, for the next sampling request."""
+
+    tool_use_id: str
+    content: tuple["Content", ...] = field(default_factory=tuple)
+    structured_content: Any = UNSET
+    is_error: bool = False
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+Content: TypeAlias = Text | Image | Audio | ResourceLink | EmbeddedResource
+MessageContent: TypeAlias = Content | ToolUse | ToolUseResult
+CONTENT_TYPES = (Text, Image, Audio, ResourceLink, EmbeddedResource)
+
+
+class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One turn of a prompt or of a sampling request; a plain string is text."""
+
+    role: Role
+    content: str | MessageContent | list[MessageContent]
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+    @classmethod
+    def user(cls, content: "str | MessageContent | list[MessageContent]") -> "Message":
+        return cls("user", content)
+
+    @classmethod
+    def assistant(cls, content: "str | MessageContent | list[MessageContent]") -> "Message":
+        return cls("assistant", content)
+
+
+class ToolResult(Struct, frozen=True, kw_only=True):
+    """A tool's whole result, for handlers that want to say all of it themselves."""
+
+    content: "str | Content | list[str | Content]" = field(default_factory=list)
+    structured: Any = UNSET
+    is_error: bool = False
+    meta: JsonObject | None = None
+
+
+class PromptResult(Struct, frozen=True, kw_only=True):
+    messages: list[Message]
+    description: str | None = None
+    meta: JsonObject | None = None
+
+
+class ResourceResult(Struct, frozen=True, kw_only=True):
+    """A read's whole result: several contents, or a freshness of its own."""
+
+    contents: list[Contents]
+    ttl: float | None = None
+    scope: Scope | None = None
+    meta: JsonObject | None = None
+
+
+class ToolAnnotations(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a tool does to the world, as a hint to clients."""
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
+class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A tool as a client sees it."""
+
+    name: str
+    input_schema: JsonObject
+    title: str | None = None
+    description: str | None = None
+    output_schema: JsonObject | None = None
+    annotations: ToolAnnotations | None = None
+    icons: tuple[Icon, ...] | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class PromptArgument(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    name: str
+    title: str | None = None
+    description: str | None = None
+    required: bool = False
+
+
+class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A prompt as a client sees it."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: tuple[PromptArgument, ...] = ()
+    icons: tuple[Icon, ...] | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class Resource(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A resource as a client sees it."""
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    icons: tuple[Icon, ...] | None = None
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ResourceTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A family of resources as a client sees it."""
+
+    uri_template: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    icons: tuple[Icon, ...] | None = None
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class Completion(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Suggestions for an argument; at most a hundred travel."""
+
+    values: list[str]
+    total: int | None = None
+    has_more: bool | None = None
+
+
+class Root(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A folder or file that the user opened to the server."""
+
+    uri: str
+    name: str | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ModelHint(Struct, frozen=True, omit_defaults=True):
+    name: str | None = None
+
+
+class ModelPreferences(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    hints: tuple[ModelHint, ...] | None = None
+    cost_priority: float | None = None
+    speed_priority: float | None = None
+    intelligence_priority: float | None = None
+
+
+class Sample(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What the client's model wrote."""
+
+    role: Role
+    content: MessageContent | list[MessageContent]
+    model: str
+    stop_reason: str | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+    @property
+    def text(self) -> str:
+        blocks = self.content if isinstance(self.content, list) else [self.content]
+        return "".join(block.text for block in blocks if isinstance(block, Text))
+
+
+class Accepted(Struct, Generic[T_co], frozen=True):
+    """The user answered: ``value`` is what they gave, validated and typed."""
+
+    value: T_co
+    action: Literal["accept"] = "accept"
+
+    def unwrap(self) -> T_co:
+        return self.value
+
+
+class Declined(Struct, frozen=True):
+    """The user said no."""
+
+    action: Literal["decline"] = "decline"
+
+    def unwrap(self) -> Any:
+        raise Refused("decline")
+
+
+class Cancelled(Struct, frozen=True):
+    """The user closed the question without choosing."""
+
+    action: Literal["cancel"] = "cancel"
+
+    def unwrap(self) -> Any:
+        raise Refused("cancel")
+
+
+T = TypeVar("T")
+Answer: TypeAlias = Accepted[T] | Declined | Cancelled
+
+
+class Missing(Struct, frozen=True):
+    """Nothing usable has arrived under that key."""
+
+    kind: Literal["missing"] = "missing"
+
+
+class Elicited(Struct, frozen=True):
+    """An elicitation's raw answer: unvalidated, as the client sent it."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: JsonObject | None = None
+    kind: Literal["elicit"] = "elicit"
+
+
+class Sampled(Struct, frozen=True):
+    result: Sample
+    kind: Literal["sampling"] = "sampling"
+
+
+class Rooted(Struct, frozen=True):
+    roots: tuple[Root, ...]
+    kind: Literal["roots"] = "roots"
+
+
+Response: TypeAlias = Missing | Elicited | Sampled | Rooted
+
+
+def _guessed(path: str | PathLike[str], default: str) -> str:
+    import mimetypes  # noqa: PLC0415 -- 5 ms that only a file needs
+
+    return mimetypes.guess_type(str(path))[0] or default
+
+
+__all__ = [
+    "CONTENT_TYPES",
+    "LOG_LEVELS",
+    "UNSET",
+    "Accepted",
+    "Annotations",
+    "Answer",
+    "Audio",
+    "Cancelled",
+    "Completion",
+    "Content",
+    "Contents",
+    "Declined",
+    "Elicited",
+    "EmbeddedResource",
+    "Icon",
+    "Image",
+    "Implementation",
+    "JsonObject",
+    "LogLevel",
+    "Message",
+    "MessageContent",
+    "Missing",
+    "ModelHint",
+    "ModelPreferences",
+    "Prompt",
+    "PromptArgument",
+    "PromptResult",
+    "Resource",
+    "ResourceLink",
+    "ResourceResult",
+    "ResourceTemplate",
+    "Response",
+    "Role",
+    "Root",
+    "Rooted",
+    "Sample",
+    "Sampled",
+    "Scope",
+    "Text",
+    "Tool",
+    "ToolAnnotations",
+    "ToolResult",
+    "ToolUse",
+    "ToolUseResult",
+    "UnsetType",
+]

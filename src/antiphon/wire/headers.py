@@ -1,0 +1,163 @@
+"""HTTP header values that mirror the body (2026-07-28, basic/transports/streamable-http, Request Metadata)."""
+
+import binascii
+import re
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from antiphon.errors import HeaderMismatch
+
+RawHeaders: TypeAlias = dict[bytes, bytes]
+"""Lower-case names, as ASGI gives them."""
+
+VERSION = b"mcp-protocol-version"
+METHOD = b"mcp-method"
+NAME = b"mcp-name"
+PARAM = b"mcp-param-"
+
+_PREFIX = "=?base64?"
+_SUFFIX = "?="
+_PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?\Z")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_SAFE_INTEGER = 2**53 - 1
+
+
+def encode_value(value: str) -> str:
+    """A string as a header value, by the Base64 sentinel where plain ASCII cannot carry it."""
+    if value == "" or (_PLAIN.match(value) and not (value.startswith(_PREFIX) and value.endswith(_SUFFIX))):
+        return value
+    return f"{_PREFIX}{binascii.b2a_base64(value.encode(), newline=False).decode()}{_SUFFIX}"
+
+
+def decode_value(raw: bytes, header: str) -> str:
+    """The string that a header value stands for; HeaderMismatch if it stands for none."""
+    value = raw.strip(b" \t").decode("latin-1")
+    if value and not _PLAIN.match(value):
+        raise HeaderMismatch(f"Header mismatch: {header} contains characters that a header may not carry")
+    if not (value.startswith(_PREFIX) and value.endswith(_SUFFIX)):
+        return value
+    try:
+        return binascii.a2b_base64(value[len(_PREFIX) : -len(_SUFFIX)], strict_mode=True).decode()
+    except ValueError:
+        raise HeaderMismatch(f"Header mismatch: {header} is not valid Base64 of UTF-8 text") from None
+
+
+def check_equal(raw: bytes | None, expected: str, header: str) -> None:
+    """Raise unless the header is there and says what the body says."""
+    if raw is None:
+        raise HeaderMismatch(f"Header mismatch: the {header} header is missing")
+    if raw == expected.encode(errors="replace") and expected.isascii() and not expected.startswith(_PREFIX):
+        return
+    said = decode_value(raw, header)
+    if said != expected:
+        raise HeaderMismatch(f"Header mismatch: {header} header value {said!r} does not match body value {expected!r}")
+
+
+class HeaderParam(NamedTuple):
+    """One tool parameter that travels in a header as well."""
+
+    header: str
+    key: bytes
+    path: tuple[str, ...]
+    type: Literal["string", "integer", "boolean"]
+
+
+def header_params(schema: dict[str, Any]) -> tuple[HeaderParam, ...]:
+    """The ``x-mcp-header`` annotations of an input schema; ValueError names the one that breaks the rules.
+
+    server/tools, x-mcp-header: a non-empty token, unique without regard to case, on a string, integer or boolean that
+    is reached through ``properties`` alone.
+    """
+    found = tuple(_annotated(schema, ()))
+    everywhere = _count_annotations(schema)
+    if everywhere != len(found):
+        raise ValueError("x-mcp-header is only allowed on properties that are reached through 'properties' alone")
+    names = [param.header.lower() for param in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"x-mcp-header {name!r} is used twice (header names ignore case)")
+    return found
+
+
+def _annotated(schema: dict[str, Any], path: tuple[str, ...]) -> list[HeaderParam]:
+    found: list[HeaderParam] = []
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return found
+    for key, below in properties.items():  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(below, dict):
+            continue
+        here = (*path, str(key))  # pyright: ignore[reportUnknownArgumentType]
+        property_: dict[str, Any] = below  # pyright: ignore[reportUnknownVariableType]
+        if "x-mcp-header" in property_:
+            found.append(_param(property_, here))
+        found += _annotated(property_, here)
+    return found
+
+
+def _param(schema: dict[str, Any], path: tuple[str, ...]) -> HeaderParam:
+    name, type_ = schema["x-mcp-header"], schema.get("type")
+    where = ".".join(path)
+    if not isinstance(name, str) or not _TOKEN.match(name):
+        raise ValueError(f"x-mcp-header of {where!r} must be a non-empty HTTP token, got {name!r}")
+    if type_ not in {"string", "integer", "boolean"}:
+        raise ValueError(f"x-mcp-header of {where!r} needs a string, integer or boolean, got type {type_!r}")
+    return HeaderParam(f"Mcp-Param-{name}", PARAM + name.lower().encode(), path, type_)
+
+
+def _count_annotations(schema: object) -> int:
+    if isinstance(schema, dict):
+        below: list[Any] = list(schema.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        # A property that is itself called "x-mcp-header" holds a schema, an annotation holds a name.
+        own = 1 if "x-mcp-header" in schema and not isinstance(schema["x-mcp-header"], dict) else 0
+        return own + sum(_count_annotations(item) for item in below)
+    if isinstance(schema, list):
+        return sum(_count_annotations(item) for item in schema)  # pyright: ignore[reportUnknownVariableType]
+    return 0
+
+
+def check_params(params: tuple[HeaderParam, ...], arguments: dict[str, Any], headers: RawHeaders) -> None:
+    """Raise unless every mirrored argument stands in its header too (Server Behavior for Custom Headers)."""
+    for param in params:
+        value = _at(arguments, param.path)
+        raw = headers.get(param.key)
+        if value is None:
+            if raw is not None:
+                raise HeaderMismatch(f"Header mismatch: {param.header} is set, but the body has no such value")
+            continue
+        if raw is None:
+            raise HeaderMismatch(f"Header mismatch: the {param.header} header is missing")
+        said = decode_value(raw, param.header)
+        if not _same(said, value, param.type):
+            raise HeaderMismatch(f"Header mismatch: {param.header} header value {said!r} does not match the body")
+
+
+def encode_params(params: tuple[HeaderParam, ...], arguments: dict[str, Any]) -> dict[str, str]:
+    """The headers a client sends beside these arguments."""
+    sent: dict[str, str] = {}
+    for param in params:
+        value = _at(arguments, param.path)
+        if value is not None:
+            text = ("true" if value else "false") if isinstance(value, bool) else str(value)
+            sent[param.header] = encode_value(text)
+    return sent
+
+
+def _at(arguments: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        if type(arguments) is not dict:
+            return None
+        arguments = arguments.get(key)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    return arguments  # pyright: ignore[reportUnknownVariableType]
+
+
+def _same(said: str, value: object, type_: str) -> bool:
+    if type_ == "boolean" or isinstance(value, bool):
+        return isinstance(value, bool) and said == ("true" if value else "false")
+    if type_ == "integer" and isinstance(value, int | float):
+        # Server Validation: integers are compared as numbers ("42.0" is 42).
+        try:
+            number = int(said) if re.fullmatch(r"[+-]?\d{1,20}", said) else float(said)
+        except ValueError:
+            return False
+        return number == value and abs(value) <= _SAFE_INTEGER
+    return said == value

@@ -1,0 +1,127 @@
+"""JSON-RPC 2.0 frames: bytes to a checked message, and messages to bytes."""
+
+import json
+from typing import Any, TypeAlias
+
+import msgspec
+
+from antiphon.errors import InvalidRequest, ParseError, ProtocolError
+
+RequestId: TypeAlias = int | str
+Message: TypeAlias = dict[str, Any]
+
+MAX_DEPTH = 64
+"""Levels of nesting that a message may have. Arguments deeper than this are an attack or an accident."""
+
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def decode(body: bytes) -> Message:
+    """One message out of its bytes, or the protocol error that says what is wrong with them."""
+    try:
+        message = _decode(body)
+    except UnicodeDecodeError:
+        raise ParseError("The message is not valid UTF-8") from None
+    except msgspec.MsgspecError as fault:
+        raise ParseError(f"The message is not valid JSON: {fault}") from None
+    except RecursionError:
+        raise InvalidRequest(f"The message is nested deeper than {MAX_DEPTH} levels") from None
+    if type(message) is not dict:
+        if type(message) is list:
+            raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
+        raise InvalidRequest("A message must be a JSON object")
+    if not _keys_are_unique(body, message):
+        raise InvalidRequest("The message repeats a key within one object")
+    return message
+
+
+def check(message: Message) -> None:
+    """Raise unless the message is a well-formed request or notification."""
+    if message.get("jsonrpc") != "2.0":
+        raise InvalidRequest('The message must have "jsonrpc": "2.0"')
+    method = message.get("method")
+    if type(method) is not str:
+        if "method" not in message and ("result" in message or "error" in message):
+            raise InvalidRequest("This server sends no requests, so it accepts no responses")
+        raise InvalidRequest('The message must have a "method" that is a string')
+    if "id" in message:
+        # 2026-07-28, basic, Requests: a string or an integer, never null.
+        id_ = message["id"]
+        if type(id_) is not int and type(id_) is not str:
+            raise InvalidRequest('The "id" must be a string or an integer')
+    elif not method.startswith("notifications/"):
+        raise InvalidRequest(f'{method!r} is a request and needs an "id"')
+    if type(message.get("params", _EMPTY)) is not dict:
+        raise InvalidRequest('"params" must be an object')
+
+
+_EMPTY: dict[str, Any] = {}
+
+
+def id_of(message: object) -> RequestId | None:
+    """The id to echo in an error, if one can be read at all."""
+    if isinstance(message, dict):
+        id_ = message.get("id")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        if type(id_) is int or type(id_) is str:  # pyright: ignore[reportUnknownArgumentType]
+            return id_
+    return None
+
+
+def result(id_: RequestId, value: object) -> Message:
+    return {"jsonrpc": "2.0", "id": id_, "result": value}
+
+
+def error(id_: RequestId | None, fault: ProtocolError) -> Message:
+    body: Message = {"code": fault.code, "message": fault.message}
+    if fault.data is not None:
+        body["data"] = fault.data
+    # basic, Error Responses: no id where none could be read; null is not allowed.
+    return {"jsonrpc": "2.0", "error": body} if id_ is None else {"jsonrpc": "2.0", "id": id_, "error": body}
+
+
+def notification(method: str, params: Message) -> Message:
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+def _keys_are_unique(body: bytes, message: Message) -> bool:
+    """Whether no object repeats a key; and the message is not too deep.
+
+    Parsers disagree on which of two equal keys counts, so a proxy and this server could see two different requests.
+    The decoder keeps the last one, hence counting: every key ends in ``":``, so as many of those as decoded keys means
+    that nothing was dropped. Where the count cannot be trusted (white space before a colon, or quotes inside strings),
+    a slower parser looks at every pair.
+    """
+    keys = 0
+    depth = 0
+    level: list[Any] = [message]
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise InvalidRequest(f"The message is nested deeper than {MAX_DEPTH} levels")
+        below: list[Any] = []
+        for node in level:
+            if type(node) is dict:
+                keys += len(node)
+                below += [value for value in node.values() if type(value) is dict or type(value) is list]
+            else:
+                below += [value for value in node if type(value) is dict or type(value) is list]
+        level = below
+    if body.count(b'":') == keys and not (b" :" in body or b"\n:" in body or b"\t:" in body or b"\r:" in body):
+        return True
+    try:
+        json.loads(body, object_pairs_hook=_unique)
+    except _RepeatedKey:
+        return False
+    return True
+
+
+class _RepeatedKey(Exception):  # noqa: N818 -- a signal, caught three lines above
+    pass
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise _RepeatedKey
+    return made
