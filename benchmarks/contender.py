@@ -8,14 +8,14 @@ import tempfile
 import time
 from pathlib import Path
 
-import wire
+import calls
 from load import Load, LoadError, exchange
 
 SERVERS = Path(__file__).parent / "servers"
 START_TIMEOUT = 30.0
 
 
-class Unavailable(Exception):  # noqa: N818 - reads as what it says about a contender
+class Unavailable(Exception):
     """The server cannot be measured; the text says why."""
 
 
@@ -61,19 +61,19 @@ class Contender:
 
     def _scenarios(self) -> dict[str, Load]:
         """What this server can do: echo always, the two legs of a deploy if it asks."""
-        loads = {"echo": self._load("echo", wire.http(wire.echo(), self.port))}
+        loads = {"echo": self._load("echo", calls.http(calls.echo(), self.port))}
         exchange(loads["echo"])
-        leg_1 = self._load("leg 1", wire.http(wire.leg_1(), self.port))
+        leg_1 = self._load("leg 1", calls.http(calls.leg_1(), self.port))
         try:
-            asked = wire.result(exchange(leg_1))
+            asked = calls.result(exchange(leg_1))
         except LoadError:
             return loads
-        leg_2 = self._load("leg 2", wire.http(wire.leg_2(asked), self.port))
+        leg_2 = self._load("leg 2", calls.http(calls.leg_2(asked), self.port))
         exchange(leg_2)
         return loads | {"leg 1": leg_1, "leg 2": leg_2}
 
     def _load(self, scenario: str, request: bytes) -> Load:
-        return Load(port=self.port, request=request, marker=wire.MARKERS[scenario])
+        return Load(port=self.port, request=request, marker=calls.MARKERS[scenario])
 
     def _rss_mb(self) -> float | None:
         try:

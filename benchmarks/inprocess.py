@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-import wire
+import calls
 
 WARM_UP = 200
 SECONDS = 0.6
@@ -23,21 +23,21 @@ PORT = 8000
 async def measure(name: str) -> dict[str, float]:
     app = importlib.import_module(name).http()
     async with _Lifespan(app):
-        figures = {"echo": await _repeat(app, wire.echo(), "echo")}
-        asked = await _post(app, wire.leg_1())
-        if wire.MARKERS["leg 1"] in asked:
-            figures["leg 1"] = await _repeat(app, wire.leg_1(), "leg 1")
-            figures["leg 2"] = await _repeat(app, wire.leg_2(wire.result(asked)), "leg 2")
+        figures = {"echo": await _repeat(app, calls.echo(), "echo")}
+        asked = await _post(app, calls.leg_1())
+        if calls.MARKERS["leg 1"] in asked:
+            figures["leg 1"] = await _repeat(app, calls.leg_1(), "leg 1")
+            figures["leg 2"] = await _repeat(app, calls.leg_2(calls.result(asked)), "leg 2")
     return figures
 
 
 async def _repeat(app: Any, message: dict[str, Any], scenario: str) -> float:
     for _ in range(WARM_UP):
         answer = await _post(app, message)
-    if wire.MARKERS[scenario] not in answer:
+    if calls.MARKERS[scenario] not in answer:
         raise SystemExit(f"{scenario}: unexpected answer {answer[:500]!r}")
     gc.collect()
-    scope, body = _scope(message), wire.body(message)
+    scope, body = _scope(message), calls.body(message)
     count, start, end = 0, process_time(), perf_counter() + SECONDS
     while perf_counter() < end:
         await app(scope.copy(), _receiver(body), _ignore)
@@ -51,7 +51,7 @@ async def _post(app: Any, message: dict[str, Any]) -> bytes:
     async def send(event: Any) -> None:
         parts.append(event.get("body", b""))
 
-    await app(_scope(message), _receiver(wire.body(message)), send)
+    await app(_scope(message), _receiver(calls.body(message)), send)
     return b"".join(parts)
 
 
@@ -77,7 +77,7 @@ def _events(body: bytes) -> Iterator[dict[str, Any] | None]:
 
 
 def _scope(message: dict[str, Any]) -> dict[str, Any]:
-    fields = [*wire.headers(message, PORT), ("Content-Length", str(len(wire.body(message))))]
+    fields = [*calls.headers(message, PORT), ("Content-Length", str(len(calls.body(message))))]
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},

@@ -31,6 +31,7 @@ SCENARIOS = ("echo", "leg 1", "leg 2")
 PACKAGES = {"ours": "antiphon", "official": "mcp"}
 LOAD_CORE = 1
 WARM_UP = 0.25
+BUSY = 0.8  # a server under full load that gets less of its core than this shared it with somebody
 
 Figures = dict[str, Any]
 
@@ -74,6 +75,16 @@ def _rate_ratio(scenario: str, other: str) -> Callable[[Figures], float | None]:
     return figure
 
 
+def _cpu_ratio(scenario: str, other: str) -> Callable[[Figures], float | None]:
+    """Another's CPU time per request against ours: what is left of the rate ratio when the machine is busy."""
+
+    def figure(figures: Figures) -> float | None:
+        ours, theirs = (figures["http"].get(f"{name}|{scenario}|16", {}).get("cpu_us") for name in ("ours", other))
+        return theirs / ours if ours and theirs else None
+
+    return figure
+
+
 def _ratio(section: str, ours: str = "ours", other: str = "official") -> Callable[[Figures], float | None]:
     def figure(figures: Figures) -> float | None:
         values = figures[section]
@@ -103,6 +114,8 @@ THRESHOLDS = (
     Threshold(
         title="idle memory, ours / official", figure=_ratio("idle_rss_mb"), bound=0.6, goal=0.6, less_is_better=True
     ),
+    Threshold(title="echo, requests per CPU second / official", figure=_cpu_ratio("echo", "official"), goal=10),
+    Threshold(title="echo, requests per CPU second / bare", figure=_cpu_ratio("echo", "bare"), goal=0.8),
     Threshold(title="deploy leg 1, rate / official", figure=_rate_ratio("leg 1", "official"), goal=9),
     Threshold(title="deploy leg 2, rate / official", figure=_rate_ratio("leg 2", "official"), goal=9),
     Threshold(title="echo, p99 / p50", figure=_latency_spread, goal=2, less_is_better=True),
@@ -208,6 +221,7 @@ def _one(
     samples.setdefault("p99_ms", []).append(measure.p99_ms)
     if before is not None and after is not None:
         samples.setdefault("cpu_us", []).append((after - before) / measure.requests * 1e6)
+        samples.setdefault("core_share", []).append((after - before) / measure.seconds)
 
 
 def _medians(samples: dict[str, list[float]]) -> Figures:
@@ -271,6 +285,11 @@ def _report(figures: Figures) -> int:
     _print_section("import, ms over a bare Python", figures["import_ms"])
     _print_section("modules loaded by the import", figures["modules"])
     _print_section("stdio, ms from start to first result", figures["stdio_ms"])
+    share = min((cell["core_share"] for cell in figures["http"].values() if "core_share" in cell), default=1.0)
+    if share < BUSY:
+        print(
+            f"The machine was busy: a server had {share:.0%} of its core. Trust the ratios per CPU second, or repeat."
+        )
     for name, reason in figures["unavailable"].items():
         print(f"not measured: {name}: {reason}")
     print()

@@ -6,7 +6,7 @@ import tempfile
 from threading import Timer
 from time import perf_counter
 
-import wire
+import calls
 from contender import SERVERS, Unavailable
 
 TIMEOUT = 30.0
@@ -59,7 +59,7 @@ def stdio(name: str) -> float:
     try:
         assert process.stdin
         assert process.stdout
-        process.stdin.write(wire.body(wire.echo()) + b"\n")
+        process.stdin.write(calls.body(calls.echo()) + b"\n")
         process.stdin.flush()
         answer = process.stdout.readline()
         elapsed = (perf_counter() - start) * 1000
@@ -69,6 +69,6 @@ def stdio(name: str) -> float:
         impatience.cancel()
         process.kill()
         process.communicate()
-    if wire.MARKERS["echo"] not in answer:
+    if calls.MARKERS["echo"] not in answer:
         raise Unavailable(f"stdio answered {answer[:200]!r}")
     return elapsed

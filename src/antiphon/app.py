@@ -56,7 +56,7 @@ class Server(Service):
         if transport == "stdio":
             eras.stdio(self)
         elif transport == "http":
-            from antiphon.transports import serve  # noqa: PLC0415 -- brings the HTTP server
+            from antiphon.transports import serve  # brings the HTTP server
 
             endpoint = self.asgi(
                 path=path,

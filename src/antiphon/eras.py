@@ -13,6 +13,6 @@ def asgi(service: Service, **options: Any) -> Endpoint:
 
 def stdio(service: Service) -> None:
     """Serve standard streams until they end."""
-    from antiphon.transports import stdio  # noqa: PLC0415 -- threads and signals that HTTP does not need
+    from antiphon.transports import stdio  # threads and signals that HTTP does not need
 
     asyncio.run(stdio.serve(service))

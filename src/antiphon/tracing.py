@@ -14,7 +14,7 @@ __all__ = ["traced"]
 
 def traced(tracer: Any = None) -> Middleware:
     """A middleware that puts a span around every request and continues the caller's trace."""
-    from opentelemetry import propagate, trace  # noqa: PLC0415 -- an extra, for those who trace
+    from opentelemetry import propagate, trace  # an extra, for those who trace
 
     used = tracer or trace.get_tracer("antiphon")
 

@@ -344,7 +344,7 @@ Response: TypeAlias = Missing | Elicited | Sampled | Rooted
 
 
 def _guessed(path: str | PathLike[str], default: str) -> str:
-    import mimetypes  # noqa: PLC0415 -- 5 ms that only a file needs
+    import mimetypes  # 5 ms that only a file needs
 
     return mimetypes.guess_type(str(path))[0] or default
 

@@ -209,7 +209,7 @@ def _pieces(operator: _Operator, variable: _Variable, value: Value) -> Iterator[
 def _listed(name: str, value: object) -> Sequence[object]:
     if not isinstance(value, Sequence):
         raise _unusable(name, value)
-    return value  # pyright: ignore[reportUnknownVariableType] -- a sequence of anything, looked at one by one
+    return value  # a sequence of anything, looked at one by one
 
 
 def _member(name: str, item: object, unsafe: re.Pattern[str]) -> str:

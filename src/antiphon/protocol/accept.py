@@ -92,7 +92,7 @@ def _check_version_header(headers: RawHeaders, meta: object) -> None:
         raise HeaderMismatch(
             f"Header mismatch: the MCP-Protocol-Version header is missing (this server speaks {REVISION})"
         )
-    version: object = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None  # pyright: ignore[reportUnknownMemberType]
+    version: object = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None
     if isinstance(version, str) and said.strip() != version.encode(errors="replace"):
         raise HeaderMismatch(
             f"Header mismatch: MCP-Protocol-Version {said.decode('latin-1')!r} does not match _meta {version!r}"

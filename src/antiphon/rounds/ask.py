@@ -34,7 +34,10 @@ from antiphon.types import (
 __all__ = ["Question", "form", "roots", "sample", "url"]
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_roots = tuple[Root, ...]
+
+
+class _Roots(msgspec.Struct):
+    roots: tuple[Root, ...]
 
 
 class Question:
@@ -87,11 +90,11 @@ class Question:
         if self.kind == "sample":
             return _convert(raw, Sample)
         if self.kind == "roots":
-            return list(_convert(raw, dict[str, Any]) and _convert(raw.get("roots"), _roots))  # type: ignore[attr-defined] # pyright: ignore
-        action = raw.get("action") if type(raw) is dict else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            return list(_convert(raw, _Roots).roots)
+        fields: JsonObject = raw if type(raw) is dict else {}
+        action = fields.get("action")
         if action == "accept":
-            content = raw.get("content")  # type: ignore[attr-defined] # pyright: ignore
-            return Accepted(None if self.form is None else self.form.read(content))
+            return Accepted(None if self.form is None else self.form.read(fields.get("content")))
         if action == "decline":
             return Declined()
         if action == "cancel":
@@ -204,7 +207,7 @@ def supports(capabilities: Mapping[str, Any], path: Sequence[str]) -> bool:
     for step in path:
         if not isinstance(node, Mapping) or step not in node:
             return False
-        node = node[step]  # pyright: ignore[reportUnknownVariableType]
+        node = node[step]
     return isinstance(node, Mapping) or node is True
 
 
@@ -224,14 +227,14 @@ def view(raw: object) -> Response:
     """A raw response told apart by its form; what fits none of them is Missing."""
     if type(raw) is not dict:
         return Missing()
-    fields: JsonObject = raw  # pyright: ignore[reportUnknownVariableType]
+    fields: JsonObject = raw
     action = fields.get("action")
     try:
         if action in {"accept", "decline", "cancel"}:
             content = fields.get("content")
             return Elicited(action, content if action == "accept" and type(content) is dict else None)
         if "roots" in fields:
-            return Rooted(_convert(fields["roots"], _roots))
+            return Rooted(_convert(fields, _Roots).roots)
         return Sampled(_convert(fields, Sample))
     except Mismatch:
         return Missing()

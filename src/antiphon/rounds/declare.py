@@ -68,7 +68,7 @@ def _parameter(name: str, hint: object, mark: Ask, known: set[str]) -> AskedPara
     inner, *extras = get_args(hint)
     wanted, handles_refusal = _answered(inner)
     others = [extra for extra in extras if extra is not mark]
-    shape: object = Annotated[wanted, *others] if others else wanted  # type: ignore[valid-type] # pyright: ignore
+    shape: object = Annotated[wanted, *others] if others else wanted
     needs = _names_in(mark.source, name)
     unknown = [need for need in needs if need not in known or need == name]
     if unknown:
@@ -113,6 +113,5 @@ def _ordered(found: dict[str, AskedParameter]) -> list[AskedParameter]:
         ready = [item for item in waiting.values() if not any(need in waiting for need in item.needs)]
         if not ready:
             raise TypeError(f"The questions of parameters {', '.join(map(repr, waiting))} wait for each other")
-        for item in ready:
-            order.append(waiting.pop(item.name))
+        order += [waiting.pop(item.name) for item in ready]
     return order

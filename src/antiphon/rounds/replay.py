@@ -97,7 +97,7 @@ def input_required(requests: Mapping[str, Question] | None = None, *, state: obj
     if not requests and state is None:
         raise TypeError("input_required() needs questions, a state, or both")
     for key, question in (requests or {}).items():
-        if not isinstance(key, str) or not isinstance(question, Question):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(key, str) or not isinstance(question, Question):
             raise TypeError(f"input_required() takes names and ask.* questions, got {key!r}: {question!r}")
     return InputRequired(requests or {}, None if state is None else _encode(state))
 
@@ -216,10 +216,10 @@ class Conversation:
         response = self.arrived.get(name)
         if asked is None or asked.fingerprint != question.fingerprint or type(response) is not dict:
             return
-        action = response.get("action")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        action = response.get("action")
         if action in {"decline", "cancel"}:
             verb = "declined" if action == "decline" else "cancelled"
-            raise Refused(action, f"The user {verb} the question {name!r}, so the call ends here.")  # pyright: ignore[reportUnknownArgumentType]
+            raise Refused(action, f"The user {verb} the question {name!r}, so the call ends here.")
 
     def _drift(self, name: str, question: Question) -> int:
         before = self.journal.asked.get(name)

@@ -47,7 +47,7 @@ __all__ = [
 Reason = Literal["malformed", "wrong version", "too large", "unknown key", "forged", "expired", "already used"]
 
 
-class SealBroken(Exception):  # noqa: N818 - reads as what happened
+class SealBroken(Exception):
     """A token that is refused. The reason is for the log; the peer learns only that the token was refused."""
 
     def __init__(self, reason: Reason) -> None:
@@ -55,7 +55,7 @@ class SealBroken(Exception):  # noqa: N818 - reads as what happened
         self.reason: Final = reason
 
 
-class StateTooLarge(ValueError):  # noqa: N818 - reads as what happened
+class StateTooLarge(ValueError):
     """A state whose token would be longer than `max_bytes`."""
 
     def __init__(self, *, payload: int, token: int, limit: int) -> None:
@@ -286,14 +286,14 @@ class Seal:
         secret = self._ring.get(key_id)
         if secret is None:
             raise SealBroken("unknown key")
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - 17 ms, and not every server asks
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 17 ms, and not every server asks
 
         cipher = self._ciphers[key_id] = AESGCM(_derive(secret, b"antiphon seal AES-256-GCM", 32))
         return cipher
 
 
 def _invalid_tag() -> type[Exception]:
-    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - 17 ms, and not every server asks
+    from cryptography.exceptions import InvalidTag  # 17 ms, and not every server asks
 
     return InvalidTag
 

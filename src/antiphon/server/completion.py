@@ -85,7 +85,9 @@ class CompleteParams(msgspec.Struct):
     def target(self) -> str:
         target = self.ref.name if self.ref.type == "ref/prompt" else self.ref.uri
         if target is None:
-            raise InvalidParams(f"A {self.ref.type} reference needs its {'name' if 'prompt' in self.ref.type else 'uri'}")
+            raise InvalidParams(
+                f"A {self.ref.type} reference needs its {'name' if 'prompt' in self.ref.type else 'uri'}"
+            )
         return target
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -14,13 +14,14 @@ from antiphon.errors import CannotAsk
 from antiphon.protocol.accept import Call
 from antiphon.rounds import ask
 from antiphon.rounds.ask import Question
-from antiphon.rounds.replay import Conversation, InputRequired, Journal, RoundEnds
+from antiphon.rounds.replay import Conversation, Journal, RoundEnds
 from antiphon.shapes import Mismatch, form_of, hints_of, shape_of
 from antiphon.types import (
     LOG_LEVELS,
     Accepted,
     Answer,
     Elicited,
+    Implementation,
     JsonObject,
     LogLevel,
     Message,
@@ -32,9 +33,6 @@ from antiphon.types import (
 )
 from antiphon.wire.jsonrpc import notification
 from antiphon.wire.rev2026 import CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN
-
-if TYPE_CHECKING:
-    from antiphon.server.app import Server
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,14 +50,29 @@ class Channel(Protocol):
     async def keep_alive(self) -> None: ...
 
 
-class Silent:
-    """A channel on which nobody listens."""
+class Steps(Protocol):
+    """Runs a step once per key, across instances."""
 
-    async def emit(self, message: JsonObject) -> None:
-        """Drop it."""
+    async def once(self, key: str, run: Callable[[], Awaitable[bytes]]) -> bytes: ...
 
-    async def keep_alive(self) -> None:
-        """Nothing to keep."""
+
+class Host(Protocol):
+    """The server, as far as a handler's context knows it."""
+
+    @property
+    def info(self) -> Implementation: ...
+    @property
+    def state(self) -> Any: ...
+    @property
+    def clock(self) -> Callable[[], float]: ...
+    @property
+    def shared_steps(self) -> Steps | None: ...
+
+    async def in_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+
+    def changed(self, kind: Literal["tools", "prompts", "resources"]) -> None: ...
+
+    def updated(self, uri: str) -> None: ...
 
 
 class Peer:
@@ -110,7 +123,7 @@ class Context:
 
     __slots__ = ("_call", "_channel", "_over", "_progress", "_ran", "_running", "_talk", "_task", "server")
 
-    def __init__(self, server: "Server", call: Call, channel: Channel) -> None:
+    def __init__(self, server: Host, call: Call, channel: Channel) -> None:
         self.server = server
         self._call = call
         self._channel = channel
@@ -149,7 +162,7 @@ class Context:
     @property
     def client(self) -> Peer:
         info = self._call.meta.get(CLIENT_INFO)
-        return Peer(info if isinstance(info, dict) else {}, self._call.capabilities)  # pyright: ignore[reportUnknownArgumentType]
+        return Peer(info if isinstance(info, dict) else {}, self._call.capabilities)
 
     @property
     def headers(self) -> Headers:
@@ -298,7 +311,7 @@ class Context:
     @overload
     def state(self, shape: object = Any) -> Any: ...
     def state(self, shape: object = Any) -> Any:
-        """The state that the handler gave to ``input_required(state=...)`` on the round before; None if it gave none."""
+        """The state that ``input_required(state=...)`` was given on the round before; None if it was given none."""
         packed = self._conversation().journal.state
         return None if packed is None else shape_of(shape).read(msgspec.json.decode(packed))
 
@@ -322,7 +335,7 @@ class Context:
 
     async def now(self) -> datetime:
         """The time, in UTC: of the round that first asked for it, and the same ever after."""
-        return datetime.fromtimestamp(float(self._remembered("now", lambda: self.server.clock())), UTC)
+        return datetime.fromtimestamp(float(self._remembered("now", self.server.clock)), UTC)
 
     async def random(self) -> float:
         """A random number from 0 up to 1, the same on every round."""
@@ -358,7 +371,7 @@ class Context:
         return self._conversation().ask(question)
 
     async def _settle(self) -> None:
-        """Let the tasks beside this one ask as well, and their steps finish, so that one round carries all questions."""
+        """Let the tasks beside this one ask, and their steps finish: one round carries all their questions."""
         pending, quiet = len(self._conversation().pending), 0
         while quiet < _SETTLED and not self._over:
             if self._running:
@@ -411,7 +424,7 @@ class Context:
         talk.journal.steps[key] = recorded
         return recorded
 
-    async def _end_round(self) -> InputRequired | None:
+    async def _end_round(self) -> None:
         """Wait for steps under way; their results belong into the journal."""
         while self._running:
             done, _ = await asyncio.wait(self._running)
@@ -419,7 +432,6 @@ class Context:
                 if not task.cancelled():
                     task.exception()
         self._over = True
-        return None
 
 
 class SyncContext:
@@ -439,35 +451,36 @@ class SyncContext:
         self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
     ) -> Answer[Any]: ...
     def elicit(self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None) -> Answer[Any]:
-        answer: Answer[Any] = self._ctx._answer(ask.form(message, shape, key=key, ttl=ttl))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        answer: Answer[Any] = self._ctx._answer(ask.form(message, shape, key=key, ttl=ttl))
         return answer
 
     def elicit_url(self, message: str, url: str, *, key: str | None = None, ttl: float | None = None) -> Answer[None]:
-        answer: Answer[None] = self._ctx._answer(ask.url(message, url, key=key, ttl=ttl))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        answer: Answer[None] = self._ctx._answer(ask.url(message, url, key=key, ttl=ttl))
         return answer
 
     def confirm(self, message: str, *, key: str | None = None, ttl: float | None = None) -> bool:
-        return _ticked(self._ctx._answer(ask.confirm(message, key=key, ttl=ttl)))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return _ticked(self._ctx._answer(ask.confirm(message, key=key, ttl=ttl)))
 
-    def sample(
-        self, messages: str | Message | Sequence[str | Message], *, max_tokens: int, **options: Any
-    ) -> Sample:
+    def sample(self, messages: str | Message | Sequence[str | Message], *, max_tokens: int, **options: Any) -> Sample:
         """See Context.sample for the options."""
-        answer: Sample = self._ctx._answer(ask.sample(messages, max_tokens=max_tokens, **options))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        answer: Sample = self._ctx._answer(ask.sample(messages, max_tokens=max_tokens, **options))
         return answer
 
     def roots(self, *, key: str | None = None, ttl: float | None = None) -> list[Root]:
-        answer: list[Root] = self._ctx._answer(ask.roots(key=key, ttl=ttl))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        answer: list[Root] = self._ctx._answer(ask.roots(key=key, ttl=ttl))
         return answer
 
     def step(self, key: str, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._await(self._ctx.step(key, fn, *args, **kwargs))
+        result: R = self._await(self._ctx.step(key, fn, *args, **kwargs))
+        return result
 
     def now(self) -> datetime:
-        return self._await(self._ctx.now())
+        moment: datetime = self._await(self._ctx.now())
+        return moment
 
     def random(self) -> float:
-        return self._await(self._ctx.random())
+        number: float = self._await(self._ctx.random())
+        return number
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         self._await(self._ctx.progress(progress, total, message))
@@ -476,13 +489,13 @@ class SyncContext:
         self._await(self._ctx.log(level, data, logger))
 
     def _await(self, awaitable: Any) -> Any:
-        task = self._ctx._task  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        task = self._ctx._task
         assert task is not None
         return asyncio.run_coroutine_threadsafe(awaitable, task.get_loop()).result()
 
 
 def _ticked(answer: object) -> bool:
-    return isinstance(answer, Accepted) and answer.value is True  # pyright: ignore[reportUnknownMemberType]
+    return isinstance(answer, Accepted) and answer.value is True
 
 
 def _store(key: str, value: object) -> bytes:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from antiphon.errors import CannotAsk
-from antiphon.rounds.declare import AskedParameter, asked_parameters, is_asked
 from antiphon.rounds.ask import Question
+from antiphon.rounds.declare import AskedParameter, asked_parameters, is_asked
 from antiphon.rounds.replay import InputRequired, RoundEnds
 from antiphon.server.context import Context
 from antiphon.shapes import hints_of
@@ -42,8 +42,8 @@ class Handler:
 
     async def run(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         """The handler's value, or ROUND."""
-        ctx._task = asyncio.current_task()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         if self.context is not None:
+            ctx._task = asyncio.current_task()
             arguments[self.context] = ctx
         try:
             if self.asked:
@@ -56,12 +56,12 @@ class Handler:
             if not _ends_round(fault, ctx):
                 raise
             value = None
-        talk = ctx._talk  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        talk = ctx._talk
         if type(value) is InputRequired:
-            ctx._conversation().returned(value)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            ctx._conversation().returned(value)
             return ROUND
         if talk is not None and talk.pending:
-            await ctx._end_round()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            await ctx._end_round()
             return ROUND
         return value
 
@@ -90,7 +90,7 @@ class Handler:
                 return Accepted(made) if parameter.handles_refusal else made
             question = made
             question.key = question.key or parameter.name
-        answer = ctx._answer(question)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        answer = ctx._answer(question)
         if question.kind in {"sample", "roots"}:
             return answer
         return answer if parameter.handles_refusal else answer.unwrap()
@@ -148,12 +148,12 @@ def _ends_round(fault: BaseException, ctx: Context) -> bool:
             raise _first(cannot) from None
         return False
     if isinstance(fault, Exception):
-        talk = ctx._talk  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        talk = ctx._talk
         return talk is not None and bool(talk.pending)
     return False
 
 
 def _first(group: BaseExceptionGroup[CannotAsk]) -> CannotAsk:
     for item in group.exceptions:
-        return _first(item) if isinstance(item, BaseExceptionGroup) else item  # pyright: ignore[reportUnknownArgumentType]
+        return _first(item) if isinstance(item, BaseExceptionGroup) else item
     raise AssertionError("an exception group is never empty")

@@ -57,7 +57,7 @@ class Listener:
 
     async def serve(self, ctx: Context) -> None:
         """Send what happens until the stream is closed."""
-        channel = ctx._channel  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        channel = ctx._channel
         agreed = msgspec.to_builtins(self.filter)
         await channel.emit(
             notification(

@@ -73,7 +73,7 @@ class PromptEntry:
 
 
 def _messages(value: object, name: str) -> list[Message]:
-    items: Sequence[object] = value if isinstance(value, list | tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
+    items: Sequence[object] = value if isinstance(value, list | tuple) else (value,)
     made: list[Message] = []
     for item in items:
         if isinstance(item, Message):

@@ -100,8 +100,8 @@ class ResourceEntry:
     def _contents(self, value: object) -> list[Contents]:
         if isinstance(value, Contents):
             return [value]
-        if isinstance(value, list) and value and all(isinstance(item, Contents) for item in value):  # pyright: ignore[reportUnknownVariableType]
-            return value  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(value, list) and value and all(isinstance(item, Contents) for item in value):
+            return value
         if isinstance(value, str):
             return [Contents(text=value, mime_type=self.mime_type or "text/plain")]
         if isinstance(value, bytes | bytearray | memoryview):

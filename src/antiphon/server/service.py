@@ -4,7 +4,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
@@ -108,7 +108,6 @@ class Service:
         self._lifespan = lifespan
         self._running = 0
         self._threads = Threads(threads)
-        self.in_thread = self._threads.run
         self._page_size = page_size
         self._list_ttl = int(list_ttl * 1000)
         self._meta: JsonObject = {SERVER_INFO: msgspec.to_builtins(self.info)}
@@ -141,6 +140,7 @@ class Service:
     @overload
     def tool(
         self,
+        /,
         *,
         name: str | None = None,
         title: str | None = None,
@@ -175,6 +175,7 @@ class Service:
     @overload
     def prompt(
         self,
+        /,
         *,
         name: str | None = None,
         title: str | None = None,
@@ -289,6 +290,10 @@ class Service:
 
         return register
 
+    async def in_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a plain function where it does not block the event loop."""
+        return await self._threads.run(function, *args, **kwargs)
+
     # --- telling of changes ---------------------------------------------------------------------------------------
 
     def changed(self, kind: Kind) -> None:
@@ -305,7 +310,7 @@ class Service:
     # --- running --------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """The server's lifespan. Transports enter it; enter it yourself where a host application owns the process."""
         self._running += 1
         if self._running > 1:
@@ -376,7 +381,7 @@ class Service:
 
     async def _open(self, ctx: Context) -> None:
         """Take up the conversation that a token carries; StateRefused, whatever is wrong with it."""
-        call = ctx._call  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        call = ctx._call
         token = call.params["requestState"]
         try:
             if type(token) is not str:
@@ -390,14 +395,14 @@ class Service:
         except (SealBroken, ValueError) as fault:
             log.warning("requestState refused for %s %r: %s", call.method, call.name, fault)
             raise StateRefused from None
-        ctx._talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        ctx._talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)
 
     def _close(self, ctx: Context) -> JsonObject:
         """The result that ends a round: the questions, and the journal under seal."""
-        talk = ctx._conversation()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        talk = ctx._conversation()
         result = talk.close()
         limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
-        if self.process_key and ctx._call.headers is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        if self.process_key and ctx._call.headers is not None:
             self.process_key = False
             log.warning(
                 "questions are sealed with a key of this process alone: a restart or a second instance cannot continue"
@@ -418,7 +423,7 @@ class Service:
         return result
 
     def _bound(self, ctx: Context) -> bytes:
-        call = ctx._call  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        call = ctx._call
         return binding(
             method=call.method,
             name=call.name,
@@ -447,7 +452,7 @@ class Service:
 
     # --- the methods ----------------------------------------------------------------------------------------------
 
-    async def _discover(self, ctx: Context) -> JsonObject:
+    async def _discover(self, _: Context) -> JsonObject:
         capabilities: JsonObject = {"logging": {}}
         for kind in ("tools", "prompts", "resources"):
             if kind in self._features:
@@ -489,10 +494,8 @@ class Service:
         return self._close(ctx) if result is ROUND else self._finished(result)
 
     async def _read_resource(self, ctx: Context) -> JsonObject:
-        entry = self._resources.get(ctx.name)
-        variables: dict[str, Any] | None = {}
-        if entry is None:
-            entry, variables = self._matching(ctx.name)
+        static = self._resources.get(ctx.name)
+        entry, variables = (static, {}) if static is not None else self._matching(ctx.name)
         result = await entry.read(ctx, variables)
         return self._close(ctx) if result is ROUND else self._finished(result)
 
@@ -563,7 +566,7 @@ class Service:
             if value is ROUND:
                 return self._close(ctx)
             result = _plain(value)
-            if ctx._call.row.cached:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            if ctx._call.row.cached:
                 result = {**self._cache(), **result}
             return self._finished(result)
 
@@ -589,10 +592,10 @@ def _plain(value: object) -> JsonObject:
     """A low-level handler's value as a result."""
     if isinstance(value, ToolResult | PromptResult | ResourceResult):
         raise TypeError(f"A low-level handler returns the wire's own result, a dict; got {type(value).__name__}")
-    made = {} if value is None else msgspec.to_builtins(value, str_keys=True)
+    made: object = {} if value is None else msgspec.to_builtins(value, str_keys=True)
     if type(made) is not dict:
         raise TypeError(f"A low-level handler returns an object, got {type(value).__name__}")
-    return dict(made)  # pyright: ignore[reportUnknownArgumentType]
+    return dict(made)
 
 
 def _cursor(key: str) -> str:
@@ -623,7 +626,7 @@ def _told(ctx: Context | None) -> str:
 
 
 def _facts(ctx: Context, result: JsonObject) -> dict[str, object]:
-    talk = ctx._talk  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    talk = ctx._talk
     return {
         "mcp_method": ctx.method,
         "mcp_name": ctx.name,

@@ -55,6 +55,7 @@ class ToolEntry:
     ) -> None:
         self.name = checked_name(name or function.__name__, function)
         self._handler = Handler(function)
+        self._read: Callable[[dict[str, Any]], Any]
         if input_schema is None:
             signature = signature_of(function, skip=self._handler.hidden)
             self._read, schema, told = signature.read, signature.schema, signature.description
@@ -85,7 +86,7 @@ class ToolEntry:
             raise InvalidParams('tools/call needs "arguments" to be an object')
         handler = self._handler
         if self._headers:
-            headers = ctx._call.headers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            headers = ctx._call.headers
             if headers is not None:
                 check_params(self._headers, arguments, headers)
         if handler.asked:
@@ -171,7 +172,7 @@ def error_result(text: str) -> JsonObject:
 
 def content_blocks(value: object) -> list[Any] | None:
     """A value as content blocks, or None if it is data rather than content."""
-    items: Sequence[object] = value if isinstance(value, list | tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
+    items: Sequence[object] = value if isinstance(value, list | tuple) else (value,)
     blocks: list[Any] = []
     for item in items:
         if isinstance(item, str):
@@ -189,8 +190,8 @@ def _told(data: object) -> list[JsonObject]:
     """Structured content for readers of text: the JSON, or one block for each string of a list."""
     if isinstance(data, str):
         return [{"type": "text", "text": data}]
-    if isinstance(data, list) and data and all(isinstance(item, str) for item in data):  # pyright: ignore[reportUnknownVariableType]
-        return [{"type": "text", "text": item} for item in data]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(data, list) and data and all(isinstance(item, str) for item in data):
+        return [{"type": "text", "text": item} for item in data]
     return [{"type": "text", "text": msgspec.json.encode(data).decode()}]
 
 

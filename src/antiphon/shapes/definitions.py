@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 from antiphon.shapes.tree import rebuilt, references
+from antiphon.shapes.values import is_object
 
 __all__ = ["Definitions"]
 
@@ -47,8 +48,8 @@ class Definitions:
         def renamed(part: Schema) -> Schema:
             if isinstance(pointer := part.get("$ref"), str):
                 part["$ref"] = _moved(pointer, names)
-            if isinstance(choice := part.get("discriminator"), dict) and isinstance(choice.get("mapping"), dict):
-                mapping = {tag: _moved(pointer, names) for tag, pointer in choice["mapping"].items()}
+            if is_object(choice := part.get("discriminator")) and is_object(pointers := choice.get("mapping")):
+                mapping = {tag: _moved(pointer, names) for tag, pointer in pointers.items()}
                 part["discriminator"] = {**choice, "mapping": mapping}
                 self._pinned.update(pointer.removeprefix("#/$defs/") for pointer in mapping.values())
             return part

@@ -3,13 +3,14 @@
 import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from antiphon.shapes.formats import FORMATS, FormatName
+from antiphon.shapes.values import is_object
 
 __all__ = ["Email", "Facets", "Format", "Header", "Url", "facets_of"]
 
@@ -142,12 +143,7 @@ def _add_pydantic(facets: Facets, item: Any) -> None:
         case "FieldInfo":
             _add_field_info(facets, item)
         case "PydanticGeneralMetadata" | "_PydanticGeneralMetadata":
-            pattern = vars(item).get("pattern")
-            if pattern is not None:
-                facets.limit("pattern", getattr(pattern, "pattern", pattern))
-                facets.ours = False
-            if any(value is not None for key, value in vars(item).items() if key not in {"pattern", "strict"}):
-                facets.needs_pydantic = True
+            _add_general(facets, dict[str, Any](item.__dict__))
         case "StringConstraints":
             for inner in item:
                 _add(facets, inner)
@@ -157,13 +153,22 @@ def _add_pydantic(facets: Facets, item: Any) -> None:
             facets.needs_pydantic = True
 
 
+def _add_general(facets: Facets, said: dict[str, Any]) -> None:
+    pattern = said.get("pattern")
+    if pattern is not None:
+        facets.limit("pattern", getattr(pattern, "pattern", pattern))
+        facets.ours = False
+    if any(value is not None for key, value in said.items() if key not in {"pattern", "strict"}):
+        facets.needs_pydantic = True
+
+
 def _add_field_info(facets: Facets, item: Any) -> None:
     for inner in item.metadata:
         _add(facets, inner)
     extra = item.json_schema_extra
     facets.note(
         **{name: getattr(item, name, None) for name in _NOTES},
-        **(dict(extra) if isinstance(extra, Mapping) else {}),
+        **(extra if is_object(extra) else {}),
     )
     if getattr(item, "discriminator", None) is not None:
         facets.needs_pydantic = True

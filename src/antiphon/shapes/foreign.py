@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from typing import Any
+from typing import Any, cast
 
 from antiphon.shapes.mismatch import Mismatch, path_text
 
@@ -62,4 +62,4 @@ def dumped(value: object) -> Any:
         raise NotImplementedError(type(value).__name__)
     if is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True, warnings="error")  # type: ignore[attr-defined]
-    return _adapter(type(value)).dump_python(value, mode="json", by_alias=True)
+    return _adapter(cast("Any", type(value))).dump_python(value, mode="json", by_alias=True)

@@ -1,6 +1,6 @@
 """The string formats the protocol's forms can ask for (client/elicitation, Requested Schema)."""
 
-import datetime
+import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -28,11 +28,11 @@ def _is_uri(text: str) -> bool:
 
 
 def _is_date(text: str) -> bool:
-    return _DATE.fullmatch(text) is not None and bool(datetime.date.fromisoformat(text))
+    return _DATE.fullmatch(text) is not None and bool(dt.date.fromisoformat(text))
 
 
 def _is_date_time(text: str) -> bool:
-    return _DATE_TIME.fullmatch(text) is not None and bool(datetime.datetime.fromisoformat(text.upper()))
+    return _DATE_TIME.fullmatch(text) is not None and bool(dt.datetime.fromisoformat(text.upper()))
 
 
 _CHECKS: dict[FormatName, tuple[Callable[[str], bool], str]] = {

@@ -5,7 +5,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import InitVar
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 __all__ = ["bindings", "class_hints", "hints_of", "peeled", "substituted", "target_of", "type_name", "wrapper_name"]
 
@@ -30,7 +30,7 @@ def target_of(function: Callable[..., object]) -> Callable[..., object]:
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, type):
-        return typing.cast("Callable[..., object]", function.__init__)
+        return cast("Any", function).__init__  # type: ignore[no-any-return]
     if inspect.isroutine(function):
         return function
     return type(function).__call__ if callable(function) else function
@@ -64,7 +64,7 @@ def _name(thing: object) -> str:
 
 def _closure(function: object) -> dict[str, object]:
     try:
-        return dict(inspect.getclosurevars(typing.cast("Callable[..., Any]", function)).nonlocals)
+        return dict(inspect.getclosurevars(cast("Callable[..., Any]", function)).nonlocals)
     except (TypeError, ValueError):
         return {}
 
@@ -117,7 +117,7 @@ def peeled(annotation: Any) -> tuple[Any, tuple[object, ...]]:
         elif wrapper_name(origin) in _WRAPPERS:
             annotation = typing.get_args(annotation)[0]
         elif isinstance(annotation, InitVar):
-            annotation = annotation.type
+            annotation = cast("Any", annotation).type
         elif isinstance(annotation, typing.NewType):
             annotation = annotation.__supertype__
         elif hasattr(annotation, "__value__") and hasattr(annotation, "__type_params__"):
@@ -159,4 +159,4 @@ def substituted(annotation: Any, bound: Mapping[Any, Any]) -> Any:
     parameters = () if isinstance(annotation, type) else getattr(annotation, "__parameters__", ())
     if not bound or not parameters:
         return annotation
-    return annotation[tuple(bound.get(parameter, parameter) for parameter in parameters)]
+    return cast("Any", annotation)[tuple(bound.get(parameter, parameter) for parameter in parameters)]

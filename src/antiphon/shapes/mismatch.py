@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from msgspec import ValidationError
 
+from antiphon.shapes.values import is_array, is_object
+
 __all__ = ["Mismatch", "explain", "listing", "path_text", "quoted"]
 
 Step = str | int | None  # None: some value of an object, msgspec does not say which
@@ -37,7 +39,7 @@ def path_text(steps: Sequence[Step]) -> str:
         elif re.fullmatch(r"[\w-]{1,100}", step):
             path = _joined(path, step)
         else:
-            path += f"[{quoted(step)}]"
+            path += f'["{step[:80]}"]'
     return path
 
 
@@ -48,8 +50,10 @@ def _joined(outer: str, inner: str) -> str:
 def quoted(value: object) -> str:
     """A value as it may stand in a message: strings quoted, long ones cut, containers by their kind."""
     match value:
-        case None | True | False:
-            return {None: "null", True: "true", False: "false"}[value]
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
         case str():
             return repr(value if len(value) <= 80 else value[:77] + "...")
         case int() if abs(value) > 10**80:
@@ -91,18 +95,18 @@ def explain(
     schema: Mapping[str, object],
     *,
     noun: str = "field",
-    failure: Callable[[object], str | None] | None = None,
+    failure: Callable[[object], ValidationError | None] | None = None,
 ) -> Mismatch:
     """msgspec's error about `value` in our words.
 
-    `noun` is what the root's fields are called. `failure` gives the text of the error another value would cause; with
-    it the key of an object's wrong value is found, which msgspec does not name.
+    `noun` is what the root's fields are called. `failure` gives the error another value would cause; with it the key
+    of an object's wrong value is found, which msgspec does not name.
     """
     message, where = _split(error)
     at_key = where.startswith("key` in `")
     steps = _steps(where)
     if failure is not None and None in steps:
-        steps = _named(steps, value, failure, str(error))
+        steps = _named(steps, value, failure, where)
     if isinstance(error.__cause__, Mismatch):
         return error.__cause__.within(path_text(steps))
     if error.__cause__ is not None:
@@ -129,16 +133,20 @@ def _steps(where: str) -> list[Step]:
     return found
 
 
-def _named(steps: list[Step], value: object, failure: Callable[[object], str | None], text: str) -> list[Step]:
+def _named(
+    steps: list[Step], value: object, failure: Callable[[object], ValidationError | None], where: str
+) -> list[Step]:
     """`steps` with each unnamed key found, by reducing its object to one entry at a time."""
     named: list[Step] = []
     for step in steps:
         key = step
         if key is None:
             holder = _value_at(value, named)
-            for candidate in list(holder)[:_MOST_KEYS] if isinstance(holder, dict) else []:
-                reduced = _replaced(value, named, {candidate: holder[candidate]})
-                if failure(reduced) == text:
+            entries = list(holder.items())[:_MOST_KEYS] if is_object(holder) else []
+            for candidate, item in entries:
+                reduced = _replaced(value, named, {candidate: item})
+                found = failure(reduced)
+                if found is not None and _split(found)[1] == where:
                     key, value = str(candidate), reduced
                     break
         named.append(key)
@@ -157,10 +165,8 @@ def _replaced(value: Any, steps: Sequence[Step], new: object) -> object:
 def _value_at(value: Any, steps: Sequence[Step]) -> object:
     """What is at `steps`; the Ellipsis when that cannot be told."""
     for step in steps:
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
+        if (is_object(value) and step in value) or (is_array(value) and isinstance(step, int) and step < len(value)):
+            value = cast("Any", value)[step]
         else:
             return ...
     return value
@@ -184,7 +190,7 @@ def _worded(message: str, value: object, here: list[Mapping[str, Any]], noun: st
 def _got(value: object) -> str:
     if value is ...:
         return ""
-    return f", got {len(value)}" if isinstance(value, (list, dict)) else f", got {quoted(value)}"
+    return f", got {len(value)}" if is_array(value) or is_object(value) else f", got {quoted(value)}"
 
 
 def _options(here: list[Mapping[str, Any]]) -> list[object]:
@@ -225,4 +231,4 @@ def _part(schema: Mapping[str, Any], step: Step) -> Mapping[str, Any] | None:
         part = first[step] if step < len(first) else schema.get("items")
     else:
         part = schema.get("properties", {}).get(step, schema.get("additionalProperties"))
-    return cast("Mapping[str, Any]", part) if isinstance(part, dict) else None
+    return part if is_object(part) else None

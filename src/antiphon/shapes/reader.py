@@ -1,5 +1,6 @@
 """Values converted by msgspec, and by our own code where a type is beyond it."""
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,32 +8,51 @@ from msgspec import ValidationError, convert
 
 from antiphon.shapes.foreign import read_foreign
 from antiphon.shapes.mismatch import Mismatch, explain
+from antiphon.shapes.values import is_array, is_object
 
-__all__ = ["Opaque", "Reader", "opaque", "read_laxly", "read_strictly"]
+__all__ = ["Opaque", "Read", "Reader", "opaque", "read_laxly", "read_strictly"]
+
+
+Read = Callable[[object, bool], object]  # a value, and whether strings may stand for numbers
 
 
 class Opaque(type):
-    """A class that stands for a type msgspec cannot convert to: it hands the value to `reader` instead."""
+    """A class that stands for a type msgspec cannot convert to: its values go through `read` instead."""
 
-    reader: Callable[[object, bool], object]
+    _read: Read
+
+    def bind(cls, read: Read) -> None:
+        cls._read = read
+
+    def read(cls, value: object, lax: bool) -> object:
+        return cls._read(value, lax)
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
 
 
-def opaque(name: str, reader: Callable[[object, bool], object] | None = None) -> Opaque:
+def opaque(name: str, read: Read | None = None) -> Opaque:
     made = Opaque(name, (), {})
-    if reader is not None:
-        made.reader = reader
+    if read is not None:
+        made.bind(read)
     return made
 
 
 def read_strictly(type_: Any, value: object) -> object:
-    return type_.reader(value, False) if isinstance(type_, Opaque) else read_foreign(type_, value)
+    return type_.read(value, False) if isinstance(type_, Opaque) else read_foreign(type_, value)
 
 
 def read_laxly(type_: Any, value: object) -> object:
-    return type_.reader(value, True) if isinstance(type_, Opaque) else read_foreign(type_, value)
+    return type_.read(value, True) if isinstance(type_, Opaque) else read_foreign(type_, value)
+
+
+class Search(threading.local):
+    """Whether a wrong value's key is being looked for; readers inside must not start searches of their own."""
+
+    probing = False
+
+
+_search = Search()
 
 
 class Reader:
@@ -45,7 +65,7 @@ class Reader:
         self.schema = schema
         self.noun = noun
 
-    def read(self, value: object, lax: bool = False) -> Any:  # noqa: FBT001, FBT002
+    def read(self, value: object, lax: bool = False) -> Any:
         try:
             return self._convert(value, lax)
         except ValidationError as error:
@@ -66,16 +86,19 @@ class Reader:
         raise self.mismatch(value, error, lax=lax) from None
 
     def mismatch(self, value: object, error: ValidationError, *, lax: bool = False) -> Mismatch:
-        def failure(other: object) -> str | None:
+        def failure(other: object) -> ValidationError | None:
+            _search.probing = True
             try:
                 self._convert(other, lax)
             except ValidationError as problem:
-                return str(problem)
+                return problem
+            finally:
+                _search.probing = False
             return None
 
-        return explain(error, value, self.schema, noun=self.noun, failure=failure)
+        return explain(error, value, self.schema, noun=self.noun, failure=None if _search.probing else failure)
 
-    def _convert(self, value: object, lax: bool) -> Any:  # noqa: FBT001
+    def _convert(self, value: object, lax: bool) -> Any:
         hook = read_laxly if lax else read_strictly
         return convert(value, self.decode, strict=not lax, str_keys=True, dec_hook=hook)
 
@@ -84,8 +107,8 @@ def _whole(value: Any) -> Any:
     """The value with every float that is an integer turned into one."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
-    if isinstance(value, dict):
+    if is_object(value):
         return {key: _whole(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if is_array(value):
         return [_whole(item) for item in value]
     return value

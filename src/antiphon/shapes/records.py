@@ -27,6 +27,7 @@ class Missing:
 
 
 MISSING: Final = Missing()
+_EMPTY: tuple[Callable[[], object], ...] = (list, dict, set, tuple, frozenset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +39,9 @@ class Field:
     factory: Callable[[], object] | None = None
     required: bool
 
-    def initial(self) -> object:
-        """A fresh default, MISSING when there is none."""
-        return self.factory() if self.factory is not None else self.default
+    def plain(self) -> object:
+        """The default as far as it is known without calling a user's factory, MISSING when there is none."""
+        return self.factory() if self.factory is not None and self.factory in _EMPTY else self.default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class Record:
 
 def record_of(type_: Any) -> Record | None:
     """The record a class (or a parametrised generic class) is, None for any other type."""
-    cls = typing.get_origin(type_) or type_
+    cls: Any = typing.get_origin(type_) or type_
     if not isinstance(cls, type):
         return None
     if is_model(cls):
@@ -68,14 +69,14 @@ def record_of(type_: Any) -> Record | None:
     return _described(read(type_, cls))
 
 
-def _reader(cls: type) -> Callable[[Any, Any], Record] | None:
+def _reader(cls: Any) -> Callable[[Any, Any], Record] | None:
     if issubclass(cls, msgspec.Struct):
         return _struct
     if dataclasses.is_dataclass(cls):
         return _dataclass
-    if issubclass(cls, dict) and hasattr(cls, "__required_keys__"):
+    if hasattr(cls, "__required_keys__") and issubclass(cls, dict):
         return _typed_dict
-    if issubclass(cls, tuple) and hasattr(cls, "_field_defaults"):
+    if hasattr(cls, "_field_defaults") and issubclass(cls, tuple):
         return _named_tuple
     return None
 

@@ -9,8 +9,8 @@ from msgspec import ValidationError, convert
 from antiphon.shapes.facets import Email, Format, Header, Url
 from antiphon.shapes.hints import type_name
 from antiphon.shapes.mismatch import Mismatch
-from antiphon.shapes.reader import Reader, read_laxly, read_strictly
-from antiphon.shapes.translation import Walk, convertible, encoded, settled
+from antiphon.shapes.reader import Reader, read_strictly
+from antiphon.shapes.translation import Translation, Walk, convertible, encoded, settled
 
 __all__ = ["Email", "Format", "Header", "Mismatch", "Shape", "Url", "shape_of"]
 
@@ -18,15 +18,15 @@ __all__ = ["Email", "Format", "Header", "Mismatch", "Shape", "Url", "shape_of"]
 class Shape:
     """A type, its JSON Schema (2020-12, self-contained) and its converter."""
 
-    __slots__ = ("_decode", "_decoder", "_reader", "_validator", "schema", "type")
+    __slots__ = ("_decode", "_decoder", "_plain", "_reader", "_validator", "schema", "type")
 
-    def __init__(self, type_: object, walk: Walk) -> None:
-        part = walk.translate(type_)
+    def __init__(self, type_: object, walk: Walk, part: Translation) -> None:
         if not convertible(part.decode):
             raise TypeError(f"{type_name(type_)} cannot be read from JSON")
         self.type = type_
         self.schema: dict[str, object] = walk.definitions.enclosed(part.schema)
         self._decode = part.decode
+        self._plain = not walk.custom
         self._reader = Reader(part.decode, self.schema)
         self._decoder: Any = None
         if not walk.foreign:
@@ -38,14 +38,12 @@ class Shape:
 
     def read(self, value: object, *, lax: bool = False) -> Any:
         """A typed value from JSON-decoded builtins; with `lax`, strings may stand for numbers and booleans."""
+        if lax or not self._plain:
+            return self._reader.read(value, lax)
         try:
-            return convert(
-                value, self._decode, strict=not lax, str_keys=True, dec_hook=read_laxly if lax else read_strictly
-            )
-        except ValidationError as error:
-            return self._reader.again(value, error, lax=lax)
-        except RecursionError:
-            raise Mismatch("nested too deeply") from None
+            return convert(value, self._decode)
+        except (ValidationError, RecursionError):  # the reader takes a little more, and says what is wrong
+            return self._reader.read(value)
 
     def write(self, value: object) -> Any:
         """JSON-able builtins that fit the schema, from a typed value."""
@@ -99,9 +97,9 @@ def _hashable(type_: object) -> bool:
 
 # The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
 @functools.lru_cache(maxsize=1024)
-def _known(type_: object, _text: str, output: bool) -> Shape:  # noqa: FBT001
+def _known(type_: object, _text: str, output: bool) -> Shape:
     return _shape(type_, output)
 
 
-def _shape(type_: object, output: bool) -> Shape:  # noqa: FBT001
-    return settled(lambda walk: Shape(type_, walk), output=output)
+def _shape(type_: object, output: bool) -> Shape:
+    return Shape(type_, *settled(lambda walk: walk.translate(type_), output=output))

@@ -1,19 +1,19 @@
 """A record class read through a shadow: a Struct with the translated field types, from which the real one is built."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from antiphon.shapes.mismatch import Mismatch
-from antiphon.shapes.reader import Reader
+from antiphon.shapes.reader import Read, Reader
 from antiphon.shapes.records import Record
 
 __all__ = ["shadow_of"]
 
 
-def shadow_of(record: Record, types: list[Any], schema: Mapping[str, object]) -> Callable[[object, bool], object]:
+def shadow_of(record: Record, types: list[Any], schema: Mapping[str, object]) -> Read:
     """A reader of the record, given its fields' types in msgspec's terms."""
     slots = {f"f{index}": field for index, field in enumerate(record.fields)}
     shadow = msgspec.defstruct(
@@ -31,7 +31,7 @@ def shadow_of(record: Record, types: list[Any], schema: Mapping[str, object]) ->
     )
     reader = Reader(shadow, schema)
 
-    def read(value: object, lax: bool) -> object:  # noqa: FBT001
+    def read(value: object, lax: bool) -> object:
         shape = reader.read(value, lax)
         values = {field.name: getattr(shape, slot) for slot, field in slots.items()}
         try:

@@ -1,7 +1,7 @@
 """A type translated: into what msgspec can convert to, and into its JSON Schema."""
 
 import collections.abc
-import datetime
+import datetime as dt
 import decimal
 import enum
 import inspect
@@ -12,12 +12,12 @@ import typing
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
 import msgspec
 from msgspec import Meta, UnsetType, ValidationError
 
-from antiphon.shapes.choice import Choice, Member
+from antiphon.shapes.alternatives import Alternative, Alternatives
 from antiphon.shapes.definitions import Definitions
 from antiphon.shapes.facets import Facets, Format, facets_of
 from antiphon.shapes.foreign import dumped, is_foreign, is_model, read_foreign, schema_of_foreign
@@ -25,11 +25,11 @@ from antiphon.shapes.formats import problem_with
 from antiphon.shapes.hints import peeled, type_name
 from antiphon.shapes.limits import NUMERIC, SIZED, TEXTUAL, integral, keywords, problem_with_limits
 from antiphon.shapes.mismatch import Mismatch, quoted
-from antiphon.shapes.reader import Opaque, Reader, opaque
+from antiphon.shapes.reader import Opaque, Read, Reader, opaque
 from antiphon.shapes.records import MISSING, Field, Record, record_of
 from antiphon.shapes.shadow import shadow_of
 
-__all__ = ["Translation", "Walk", "builtins_of", "convertible", "encoded", "settled"]
+__all__ = ["Translation", "Walk", "builtins_of", "convertible", "encoded", "settled", "with_default"]
 
 Schema = dict[str, Any]
 T = TypeVar("T")
@@ -51,13 +51,13 @@ _SCALARS: dict[Any, Schema] = {
     str: {"type": "string"},
     bytes: {"type": "string", "contentEncoding": "base64"},
     bytearray: {"type": "string", "contentEncoding": "base64"},
-    datetime.date: {"type": "string", "format": "date"},
-    datetime.timedelta: {"type": "string", "format": "duration"},
+    dt.date: {"type": "string", "format": "date"},
+    dt.timedelta: {"type": "string", "format": "duration"},
     uuid.UUID: {"type": "string", "format": "uuid"},
     decimal.Decimal: {"type": "string", "format": "decimal"},
 }
 # RFC 3339 wants an offset. Read, it is a hint to the sender; written, it would be a promise about naive values.
-_CLOCK: dict[Any, str] = {datetime.datetime: "date-time", datetime.time: "time"}
+_CLOCK: dict[Any, str] = {dt.datetime: "date-time", dt.time: "time"}
 _ARRAYS: dict[Any, Any] = {
     list: list,
     set: set,
@@ -93,14 +93,17 @@ def builtins_of(value: object) -> Any:
         return MISSING
 
 
-def settled(build: Callable[["Walk"], T], *, output: bool = False) -> T:
-    """What `build` makes of a walk, repeated until every guess about a recursive class proved right."""
+def settled(translate: Callable[["Walk"], T], *, output: bool = False) -> tuple["Walk", T]:
+    """A walk and what it translated, repeated until every guess about a recursive class proved right."""
     beyond: set[object] = set()
     while True:
         walk = Walk(beyond, output=output)
-        made = build(walk)
+        try:
+            translated = translate(walk)
+        except RecursionError:
+            raise TypeError("a type alias that holds itself cannot be expressed: use a class") from None
         if walk.beyond == beyond:
-            return made
+            return walk, translated
         beyond = walk.beyond
 
 
@@ -122,13 +125,14 @@ def _refused(_type: type, _value: object) -> object:
 class Walk:
     """One walk over a type and the types inside it, collecting the definitions its schema will need."""
 
-    __slots__ = ("_output", "_records", "beyond", "definitions", "foreign")
+    __slots__ = ("_output", "_records", "beyond", "custom", "definitions", "foreign")
 
     def __init__(self, beyond: set[object], *, output: bool = False) -> None:
         self._output = output
         self._records: dict[object, Translation] = {}
         self.definitions = Definitions()
         self.beyond = set(beyond)  # the record classes msgspec cannot convert to by itself
+        self.custom = False  # reading needs the hooks
         self.foreign = False  # only the schema can tell whether a written value fits
 
     def translate(self, annotation: Any, *metadata: object) -> Translation:
@@ -164,7 +168,7 @@ class Walk:
             return self._class(type_, origin)
         raise TypeError(f"{type_name(type_)} cannot be expressed in JSON Schema")
 
-    def _class(self, type_: Any, cls: type) -> Translation:
+    def _class(self, type_: Any, cls: Any) -> Translation:
         if cls in _SCALARS:
             return Translation(cls, dict(_SCALARS[cls]))
         if cls in _CLOCK:
@@ -174,7 +178,7 @@ class Walk:
         if is_foreign(cls):
             return self._by_pydantic(cls)
         if issubclass(cls, pathlib.PurePath):
-            return _path(cls)
+            return self._opaque(cls.__name__, _path_reader(cls), {"type": "string"})
         record = record_of(type_)
         if record is None:
             raise TypeError(
@@ -186,22 +190,21 @@ class Walk:
     def _variable(self, variable: TypeVar) -> Translation:
         if variable.__bound__ is None and not variable.__constraints__:
             return Translation(Any, {})
-        stands_for: Any = variable.__bound__ or Union[variable.__constraints__]
+        stands_for: Any = variable.__bound__ or Union[variable.__constraints__]  # noqa: UP007
         return replace(self.translate(stands_for), native=False)
 
     def _enum(self, cls: type[enum.Enum]) -> Translation:
-        values = [member.value for member in cls]
-        kinds = {str if isinstance(value, str) else type(value) for value in values}
-        if kinds not in ({str}, {int}):
+        values: list[Any] = [member.value for member in cls]
+        kind = str if all(isinstance(value, str) for value in values) else int
+        if not values or not all(isinstance(value, kind) for value in values):
             raise TypeError(
                 f"{cls.__qualname__} cannot be expressed in JSON Schema: "
                 "the values of an Enum must be all strings or all integers"
             )
         name = self.definitions.claim(cls.__name__, cls)
-        schema: Schema = {"type": _SCALARS[kinds.pop()]["type"], "enum": values}
-        doc = cls.__dict__.get("__doc__")
-        described = doc and doc != "An enumeration."
-        self.definitions[name] = {"description": inspect.cleandoc(doc), **schema} if described else schema
+        schema: Schema = {"type": _SCALARS[kind]["type"], "enum": values}
+        doc = str(cls.__dict__.get("__doc__") or "")
+        self.definitions[name] = {"description": inspect.cleandoc(doc), **schema} if doc else schema
         return Translation(cls, _pointer(name))
 
     def _array(self, origin: Any, item_type: Any) -> Translation:
@@ -212,14 +215,16 @@ class Walk:
         kind = _ARRAYS[origin]
         if kind is not list:
             schema["uniqueItems"] = True
-        return Translation(kind[item.decode], schema, item.native and origin is not collections.abc.Iterable)
+        return Translation(
+            types.GenericAlias(kind, (item.decode,)), schema, item.native and origin is not collections.abc.Iterable
+        )
 
     def _tuple(self, type_: Any) -> Translation:
         arguments = typing.get_args(type_)
         if type_ is tuple or type_ is typing.Tuple or arguments[1:] == (...,):  # noqa: UP006
             item = self.translate(arguments[0] if arguments else Any)
             schema: Schema = {"type": "array", "items": item.schema} if item.schema else {"type": "array"}
-            return Translation(tuple[item.decode, ...], schema, item.native)
+            return Translation(types.GenericAlias(tuple, (item.decode, ...)), schema, item.native)
         items = [self.translate(argument) for argument in arguments]
         schema = {"type": "array", "minItems": len(items), "maxItems": len(items)}
         if items:
@@ -239,7 +244,8 @@ class Walk:
             schema["propertyNames"] = names
         if value.schema:
             schema["additionalProperties"] = value.schema
-        return Translation(dict[key.decode, value.decode], schema, key.native and value.native)  # type: ignore[name-defined]
+        decode = types.GenericAlias(dict, (key.decode, value.decode))
+        return Translation(decode, schema, key.native and value.native)
 
     # --------------------------------------------------------------- records
 
@@ -247,7 +253,8 @@ class Walk:
         if type_ in self._records:
             return self._records[type_]
         name = self.definitions.claim(type_name(type_).rpartition(".")[2], type_)
-        keys = frozenset(field.wire for field in record.fields) | ({record.tag[0]} if record.tag else set())
+        tag = [record.tag[0]] if record.tag else []
+        keys = frozenset([*tag, *(field.wire for field in record.fields)])
         beyond = type_ in self.beyond
         stand_in: Any = opaque(name) if beyond else type_
         # Known before its fields are walked, for the fields that are of this very class.
@@ -258,8 +265,9 @@ class Walk:
             self.beyond.add(type_)
             self._records[type_] = replace(self._records[type_], native=False)
         if beyond:
+            self.custom = True
             reads = [part.decode for part in parts]
-            stand_in.reader = shadow_of(record, reads, {**_pointer(name), **self.definitions.root})
+            stand_in.bind(shadow_of(record, reads, {**_pointer(name), **self.definitions.root}))
         return self._records[type_]
 
     def _field(self, record: Record, field: Field) -> Translation:
@@ -269,10 +277,10 @@ class Walk:
             raise TypeError(f"{record.cls.__qualname__}.{field.name}: {problem}") from problem
 
     def _by_pydantic(self, type_: Any) -> Translation:
-        self.foreign = True
+        self.custom = self.foreign = True
         schema = schema_of_foreign(type_, output=self._output)
         if not is_model(type_):
-            return _opaque("pydantic", lambda value, _: read_foreign(type_, value), self.definitions.adopt(schema))
+            return self._opaque("pydantic", lambda value, _: read_foreign(type_, value), self.definitions.adopt(schema))
         if "$ref" not in schema:
             name = type_.__name__
             body = {key: value for key, value in schema.items() if key != "$defs"}
@@ -288,11 +296,11 @@ class Walk:
         parts = [self._member(member, facets.limits, taken) for member, taken in zip(members, takes, strict=True)]
         shown = [part.schema for part in parts if part.decode is not UnsetType]
         schema = {"anyOf": shown} if len(shown) > 1 else shown[0]
-        decode = Union[tuple(part.decode for part in parts)]  # noqa: UP007
+        decode = cast("Any", Union)[tuple(part.decode for part in parts)]
         if convertible(decode):
             whole = Translation(decode, schema, all(part.native for part in parts) and not facets.limits)
         else:
-            whole = _opaque("Union", self._choice(members, parts).read, schema)
+            whole = self._opaque("Union", self._alternatives(members, parts).read, schema)
         left = {key: value for key, value in facets.limits.items() if not any(key in taken for taken in takes)}
         return self._checked(type_, whole, left) if left else whole
 
@@ -305,11 +313,15 @@ class Walk:
         name = taken.pop("format", None)
         return self.translate(member, types.SimpleNamespace(**taken), *(() if name is None else (Format(name),)))
 
-    def _choice(self, members: tuple[Any, ...], parts: list[Translation]) -> Choice:
-        return Choice([
-            Member(type_name(member), _origin(member), part.keys, self._reader(part))
+    def _alternatives(self, members: tuple[Any, ...], parts: list[Translation]) -> Alternatives:
+        return Alternatives([
+            Alternative(type_name(member), _origin(member), part.keys, self._reader(part))
             for member, part in zip(members, parts, strict=True)
         ])  # fmt: skip
+
+    def _opaque(self, name: str, read: Read, schema: Schema) -> Translation:
+        self.custom = True
+        return Translation(opaque(name, read), schema, native=False)
 
     def _reader(self, part: Translation) -> Reader:
         return Reader(part.decode, {**part.schema, **self.definitions.root})
@@ -341,15 +353,15 @@ class Walk:
         read = self._reader(part).read
         name = limits.get("format")
 
-        def checked(value: object, lax: bool) -> object:  # noqa: FBT001
+        def checked(value: object, lax: bool) -> object:
             made = read(value, lax)
             if made is not None and (problem := problem_with_limits(made, limits)):
                 raise Mismatch(problem)
-            if name is not None and (problem := problem_with(name, made)):
+            if name is not None and isinstance(made, str) and (problem := problem_with(name, made)):
                 raise Mismatch(f"{problem}, got {quoted(made)}")
             return made
 
-        return _opaque(type_name(type_), checked, part.schema)
+        return self._opaque(type_name(type_), checked, part.schema)
 
 
 def _origin(annotation: Any) -> Any:
@@ -361,30 +373,25 @@ def _pointer(name: str) -> Schema:
     return {"$ref": f"#/$defs/{name}"}
 
 
-def _opaque(name: str, reader: Callable[[object, bool], object], schema: Schema) -> Translation:
-    return Translation(opaque(name, reader), schema, native=False)
-
-
 def _literal(type_: Any) -> Translation:
-    values = list(typing.get_args(type_))
-    kinds = {type(value) for value in values}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    said: Schema = {"type": _SCALARS[kind]["type"]} if kind in _SCALARS else {}
+    values: list[Any] = list(typing.get_args(type_))
+    names = {_SCALARS[value.__class__]["type"] for value in values if value.__class__ in _SCALARS}
+    said: Schema = {"type": names.pop()} if len(names) == 1 else {}
     return Translation(type_, {**said, "enum": values})
 
 
-def _path(cls: type[pathlib.PurePath]) -> Translation:
-    def read(value: object, _lax: bool) -> object:  # noqa: FBT001
+def _path_reader(cls: type[pathlib.PurePath]) -> Read:
+    def read(value: object, _lax: bool) -> object:
         if not isinstance(value, str):
             raise Mismatch(f"expected str, got {quoted(value)}")
         return cls(value)
 
-    return _opaque(cls.__name__, read, {"type": "string"})
+    return read
 
 
 def _record_schema(record: Record, parts: list[Translation]) -> Schema:
     schema: Schema = {"description": record.description} if record.description else {}
-    shown = [with_default(part.schema, field) for field, part in zip(record.fields, parts, strict=True)]
+    shown = [with_default(part.schema, field.plain()) for field, part in zip(record.fields, parts, strict=True)]
     required = [field.wire for field in record.fields if field.required]
     if record.as_array:
         first = [{"const": record.tag[1]}] if record.tag else []
@@ -401,9 +408,8 @@ def _record_schema(record: Record, parts: list[Translation]) -> Schema:
     return {**schema, "additionalProperties": False} if record.closed else schema
 
 
-def with_default(schema: Schema, field: Field) -> Schema:
-    """The schema with the field's default, if it is plain and JSON can say it."""
-    default = field.factory() if field.factory in {list, dict, set} and field.factory else field.default
+def with_default(schema: Schema, default: object) -> Schema:
+    """The schema with a default, if there is one and JSON can say it."""
     if default is MISSING or (said := builtins_of(default)) is MISSING:
         return schema
     if said is None and "x-mcp-header" in schema:

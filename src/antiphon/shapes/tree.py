@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from antiphon.shapes.values import is_array, is_object
+
 __all__ = ["rebuilt", "references", "subschemas"]
 
 _ONE = frozenset({
@@ -20,30 +22,30 @@ Schema = dict[str, Any]
 def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
     """The schemas directly inside this one, each with the keyword that holds it."""
     for key, value in schema.items():
-        if isinstance(value, dict):
+        if is_object(value):
             if key in _NAMED:
-                yield from ((key, part) for part in value.values() if isinstance(part, dict))
+                yield from ((key, part) for part in value.values() if is_object(part))
             elif key in _ONE:
                 yield key, value
-        elif isinstance(value, list) and key in _MANY:
-            yield from ((key, part) for part in value if isinstance(part, dict))
+        elif is_array(value) and key in _MANY:
+            yield from ((key, part) for part in value if is_object(part))
 
 
 def rebuilt(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
     """A copy in which `change` was applied to this schema and every schema inside, from the inside out."""
     copy: Schema = {}
     for key, value in schema.items():
-        if isinstance(value, dict) and key in _NAMED:
+        if is_object(value) and key in _NAMED:
             copy[key] = {name: _part(part, change) for name, part in value.items()}
         elif key in _ONE or key in _MANY:
-            copy[key] = [_part(part, change) for part in value] if isinstance(value, list) else _part(value, change)
+            copy[key] = [_part(part, change) for part in value] if is_array(value) else _part(value, change)
         else:
             copy[key] = value
     return change(copy)
 
 
 def _part(part: Any, change: Callable[[Schema], Schema]) -> Any:
-    return rebuilt(part, change) if isinstance(part, dict) else part
+    return rebuilt(part, change) if is_object(part) else part
 
 
 def references(schema: Schema) -> Iterator[str]:

@@ -166,7 +166,7 @@ class _Subscription:
     """The messages for one subscriber, until it has read them."""
 
     def __init__(self) -> None:
-        from asyncio import Event  # noqa: PLC0415 -- 50 ms, and whoever subscribes has paid them already
+        from asyncio import Event  # 50 ms, and whoever subscribes has paid them already
 
         self._messages: deque[bytes] = deque()
         self._news = Event()

@@ -128,9 +128,9 @@ class SQLiteStore:
             )
             added = rows.execute("INSERT INTO event (stream, value) VALUES (?, ?)", (stream, value)).lastrowid
             rows.execute(
-                "DELETE FROM event WHERE stream = ?1 AND id <="
-                " (SELECT id FROM event WHERE stream = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-                (stream, whole_limit(limit)),
+                "DELETE FROM event WHERE stream = :stream AND id <="
+                " (SELECT id FROM event WHERE stream = :stream ORDER BY id DESC LIMIT 1 OFFSET :limit)",
+                {"stream": stream, "limit": whole_limit(limit)},
             )
             return added or 0
 
@@ -141,9 +141,9 @@ class SQLiteStore:
 
         def read(rows: "Connection", now: float) -> list[tuple[str, bytes]]:
             found = rows.execute(
-                "SELECT id, value FROM event WHERE stream = ?1 AND id > ?2"
-                " AND NOT EXISTS (SELECT 1 FROM stream WHERE name = ?1 AND ends <= ?3) ORDER BY id",
-                (stream, last, now),
+                "SELECT id, value FROM event WHERE stream = :stream AND id > :last"
+                " AND NOT EXISTS (SELECT 1 FROM stream WHERE name = :stream AND ends <= :now) ORDER BY id",
+                {"stream": stream, "last": last, "now": now},
             )
             return [(event_id(number), value) for number, value in found]
 
@@ -164,7 +164,7 @@ class _Database:
     """The file, in a thread of its own: what is asked of it happens there, one thing after the other."""
 
     def __init__(self, path: str, clock: Callable[[], float], timeout: float) -> None:
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- only who opens a file needs a thread
+        from concurrent.futures import ThreadPoolExecutor  # only who opens a file needs a thread
 
         self.path = path
         self.clock = clock
@@ -181,7 +181,7 @@ class _Database:
         return await self._in_thread(lambda rows: self._transaction(rows, job))
 
     async def close(self) -> None:
-        from asyncio import get_running_loop, shield  # noqa: PLC0415 -- 50 ms, paid already by whoever runs this
+        from asyncio import get_running_loop, shield  # 50 ms, paid already by whoever runs this
 
         self.closed = True
         closing = get_running_loop().run_in_executor(self._thread, self._disconnect)
@@ -190,7 +190,7 @@ class _Database:
         self._thread.shutdown(wait=True)
 
     async def _in_thread(self, job: "Callable[[Connection], T]") -> T:
-        from asyncio import get_running_loop  # noqa: PLC0415 -- 50 ms, paid already by whoever runs this
+        from asyncio import get_running_loop  # 50 ms, paid already by whoever runs this
 
         return await get_running_loop().run_in_executor(self._thread, self._perform, job)
 
@@ -240,7 +240,7 @@ class _Subscription:
         return self
 
     async def __anext__(self) -> bytes:
-        from asyncio import sleep  # noqa: PLC0415 -- 50 ms, paid already by whoever runs this
+        from asyncio import sleep  # 50 ms, paid already by whoever runs this
 
         while not self._messages:
             if self._ended or self._database.closed:
@@ -301,12 +301,15 @@ def _sweep(rows: "Connection", now: float) -> bool:
 
 
 def _connected(path: str, timeout: float) -> "Connection":
-    import sqlite3  # noqa: PLC0415 -- 10 ms, and not every server has a file
+    import sqlite3  # 10 ms, and not every server has a file
 
     _create(path)
     rows = sqlite3.connect(path, timeout=timeout, isolation_level=None)
     try:
-        _recognise(rows, path)
+        with rows:
+            # What is looked at must be of one moment: another process may be making the schema just now.
+            rows.execute("BEGIN")
+            _recognise(rows, path)
         _share(rows, timeout)
         with rows:
             rows.execute("BEGIN IMMEDIATE")
@@ -346,7 +349,7 @@ def _recognise(rows: "Connection", path: str) -> bool:
 
 def _share(rows: "Connection", timeout: float) -> None:
     """Let readers and a writer work at the same time."""
-    from sqlite3 import OperationalError  # noqa: PLC0415 -- loaded by now
+    from sqlite3 import OperationalError  # loaded by now
 
     patience = time.monotonic() + timeout
     while True:
@@ -370,7 +373,7 @@ def _make_schema(rows: "Connection") -> None:
 
 @contextmanager
 def _explained(path: str) -> Generator[None, None, None]:
-    from sqlite3 import Error  # noqa: PLC0415 -- 10 ms, and not every server has a file
+    from sqlite3 import Error  # 10 ms, and not every server has a file
 
     try:
         yield

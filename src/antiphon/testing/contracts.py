@@ -51,7 +51,8 @@ async def _broken(promise: Promise, store: Store) -> list[str]:
     about = promise.__name__.strip("_").replace("_", " ")
     try:
         async with asyncio.timeout(4 * PATIENCE):
-            broken.extend([sentence async for sentence in promise(store, f"check-{token_hex(8)}")])
+            async for sentence in promise(store, f"check-{token_hex(8)}"):
+                broken.append(sentence)  # noqa: PERF401 -- what was found stays found when the next step fails
             await store.close()
             await store.close()
     except TimeoutError:
@@ -160,6 +161,10 @@ async def _expiry(store: Store, name: str) -> Broken:
     await store.put(f"{name}-put", b"x", ttl=BRIEF)
     await store.add(f"{name}-add", b"x", ttl=BRIEF)
     first = await store.append(f"{name}-append", b"x", ttl=BRIEF)
+    await store.append(f"{name}-append", b"x")
+    if time.monotonic() - begun >= BRIEF:
+        # Too slow to tell: the stream may have expired in between and begun anew, for good.
+        await store.append(f"{name}-append", b"x", ttl=BRIEF)
     alive = await _alive(store, name)
     if len(alive) < 3 and time.monotonic() - begun < BRIEF:
         yield f"Nothing expires before its ttl; of put, add and append only {alive or 'none'} was still there."
@@ -208,14 +213,12 @@ async def _alive(store: Store, name: str) -> list[str]:
 
 async def _arguments(store: Store, name: str) -> Broken:
     for ttl in (0, -1.0, float("nan"), float("inf")):
-        attempts = {
-            "put": store.put(name, b"", ttl=ttl),
-            "add": store.add(name, b"", ttl=ttl),
-            "append": store.append(name, b"", ttl=ttl),
-        }
-        for method, attempt in attempts.items():
-            if not await _refused(attempt):
-                yield f"{method}() raises a ValueError for the ttl {ttl}."
+        if not await _refused(store.put(name, b"", ttl=ttl)):
+            yield f"put() raises a ValueError for the ttl {ttl}."
+        if not await _refused(store.add(name, b"", ttl=ttl)):
+            yield f"add() raises a ValueError for the ttl {ttl}."
+        if not await _refused(store.append(name, b"", ttl=ttl)):
+            yield f"append() raises a ValueError for the ttl {ttl}."
     if not await _refused(store.append(name, b"", limit=0)):
         yield "append() raises a ValueError for the limit 0."
     for after in ("", "no id", "9" * 40):

@@ -24,7 +24,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-Principal: TypeAlias = Callable[[Scope], str | None | Awaitable[str | None]]
+Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
 
 MAX_BODY = 4 * 1024 * 1024
 MAX_HEADERS = 128
@@ -245,14 +245,13 @@ class _Exchange:
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self._task: asyncio.Task[Any] | None = None
+        self._task = asyncio.current_task()
         self._watcher: asyncio.Task[None] | None = None
         self._lock: asyncio.Lock | None = None
         self.accepts = _ANY
         self.age = 0
         self.gone = False
         self.streaming = False
-        self._task = asyncio.current_task()
 
     async def emit(self, message: JsonObject) -> None:
         if self.accepts.stream:
@@ -348,7 +347,9 @@ def _read_accept(raw: bytes | None) -> _Accepts:
     kinds: set[bytes] = set()
     for item in raw.lower().split(b","):
         kind, *parameters = (part.strip() for part in item.split(b";"))
-        if not any(parameter.replace(b" ", b"") in {b"q=0", b"q=0.0", b"q=0.00", b"q=0.000"} for parameter in parameters):
+        if not any(
+            parameter.replace(b" ", b"") in {b"q=0", b"q=0.0", b"q=0.00", b"q=0.000"} for parameter in parameters
+        ):
             kinds.add(kind)
     everything = b"*/*" in kinds
     return _Accepts(

@@ -2,36 +2,47 @@
 
 import gc
 import logging
+import signal
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from antiphon.transports.asgi import Endpoint
 
 
 def run(
-    endpoint: Endpoint, *, host: str = "127.0.0.1", port: int = 8000, sockets: list[socket.socket] | None = None
+    endpoint: Endpoint,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    sockets: list[socket.socket] | None = None,
+    log_level: int = logging.INFO,
+    started: Callable[[], None] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; requests under way finish first."""
-    import uvicorn  # noqa: PLC0415 -- 100 ms that a stdio server need not pay
+    """Serve until SIGINT or SIGTERM, then return; requests under way finish first."""
+    import uvicorn  # 100 ms that a stdio server need not pay
 
     class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: Any) -> None:
+        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 -- uvicorn's signature
             # Open subscription streams would otherwise hold the shutdown up for ever.
             endpoint.service.subscriptions.close()
-            super().handle_exit(sig, frame)
+            # uvicorn would raise the signal once more at the end, and a clean end would look like a violent one.
+            self.force_exit = self.should_exit and sig == signal.SIGINT
+            self.should_exit = True
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             # What is alive now stays alive: the collector need not look at it again.
             gc.collect()
             gc.freeze()
+            if started is not None:
+                started()
 
-    config = uvicorn.Config(endpoint, host=host, port=port, access_log=False, **SETTINGS)
-    Server(config).run(sockets)
+    Server(uvicorn.Config(endpoint, host=host, port=port, log_level=log_level, **SETTINGS)).run(sockets)
 
 
 SETTINGS: dict[str, Any] = {
-    "log_level": logging.INFO,
+    "access_log": False,
     "ws": "none",
     "server_header": False,
     "date_header": True,

@@ -120,7 +120,7 @@ class Pipe:
 
     def _cancel(self, message: JsonObject) -> None:
         params = message.get("params")
-        id_ = params.get("requestId") if isinstance(params, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        id_ = params.get("requestId") if isinstance(params, dict) else None
         task = self._under_way.get(id_) if isinstance(id_, int | str) else None
         if task is not None:
             task.cancel()

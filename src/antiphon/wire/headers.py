@@ -83,11 +83,11 @@ def _annotated(schema: dict[str, Any], path: tuple[str, ...]) -> list[HeaderPara
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return found
-    for key, below in properties.items():  # pyright: ignore[reportUnknownVariableType]
+    for key, below in properties.items():
         if not isinstance(below, dict):
             continue
-        here = (*path, str(key))  # pyright: ignore[reportUnknownArgumentType]
-        property_: dict[str, Any] = below  # pyright: ignore[reportUnknownVariableType]
+        here = (*path, str(key))
+        property_: dict[str, Any] = below
         if "x-mcp-header" in property_:
             found.append(_param(property_, here))
         found += _annotated(property_, here)
@@ -106,12 +106,12 @@ def _param(schema: dict[str, Any], path: tuple[str, ...]) -> HeaderParam:
 
 def _count_annotations(schema: object) -> int:
     if isinstance(schema, dict):
-        below: list[Any] = list(schema.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        below: list[Any] = list(schema.values())
         # A property that is itself called "x-mcp-header" holds a schema, an annotation holds a name.
         own = 1 if "x-mcp-header" in schema and not isinstance(schema["x-mcp-header"], dict) else 0
         return own + sum(_count_annotations(item) for item in below)
     if isinstance(schema, list):
-        return sum(_count_annotations(item) for item in schema)  # pyright: ignore[reportUnknownVariableType]
+        return sum(_count_annotations(item) for item in schema)
     return 0
 
 
@@ -146,8 +146,8 @@ def _at(arguments: Any, path: tuple[str, ...]) -> Any:
     for key in path:
         if type(arguments) is not dict:
             return None
-        arguments = arguments.get(key)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    return arguments  # pyright: ignore[reportUnknownVariableType]
+        arguments = arguments.get(key)
+    return arguments
 
 
 def _same(said: str, value: object, type_: str) -> bool:

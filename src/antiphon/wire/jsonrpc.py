@@ -1,6 +1,5 @@
 """JSON-RPC 2.0 frames: bytes to a checked message, and messages to bytes."""
 
-import json
 from typing import Any, TypeAlias
 
 import msgspec
@@ -23,7 +22,7 @@ def decode(body: bytes) -> Message:
         message = _decode(body)
     except UnicodeDecodeError:
         raise ParseError("The message is not valid UTF-8") from None
-    except msgspec.MsgspecError as fault:
+    except (msgspec.MsgspecError, ValueError) as fault:
         raise ParseError(f"The message is not valid JSON: {fault}") from None
     except RecursionError:
         raise InvalidRequest(f"The message is nested deeper than {MAX_DEPTH} levels") from None
@@ -62,8 +61,8 @@ _EMPTY: dict[str, Any] = {}
 def id_of(message: object) -> RequestId | None:
     """The id to echo in an error, if one can be read at all."""
     if isinstance(message, dict):
-        id_ = message.get("id")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        if type(id_) is int or type(id_) is str:  # pyright: ignore[reportUnknownArgumentType]
+        id_ = message.get("id")
+        if type(id_) is int or type(id_) is str:
             return id_
     return None
 
@@ -88,10 +87,12 @@ def _keys_are_unique(body: bytes, message: Message) -> bool:
     """Whether no object repeats a key; and the message is not too deep.
 
     Parsers disagree on which of two equal keys counts, so a proxy and this server could see two different requests.
-    The decoder keeps the last one, hence counting: every key ends in ``":``, so as many of those as decoded keys means
-    that nothing was dropped. Where the count cannot be trusted (white space before a colon, or quotes inside strings),
-    a slower parser looks at every pair.
+    The decoder keeps the last one. A compact message that encodes to its own bytes again has lost nothing. Else keys
+    are counted: each ends in ``":``, so as many of those as decoded keys means the same. Where that count cannot be
+    trusted (white space before a colon, or quotes inside strings), a slower parser looks at every pair.
     """
+    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH and encode(message) == body:
+        return True
     keys = 0
     depth = 0
     level: list[Any] = [message]
@@ -109,6 +110,8 @@ def _keys_are_unique(body: bytes, message: Message) -> bool:
         level = below
     if body.count(b'":') == keys and not (b" :" in body or b"\n:" in body or b"\t:" in body or b"\r:" in body):
         return True
+    import json  # for the few messages that need it
+
     try:
         json.loads(body, object_pairs_hook=_unique)
     except _RepeatedKey:
@@ -116,7 +119,7 @@ def _keys_are_unique(body: bytes, message: Message) -> bool:
     return True
 
 
-class _RepeatedKey(Exception):  # noqa: N818 -- a signal, caught three lines above
+class _RepeatedKey(Exception):
     pass
 
 

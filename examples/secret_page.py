@@ -1,0 +1,108 @@
+"""A secret that never crosses MCP: the user types it into a page that this server hosts.
+
+The tool asks the user to open a page (URL mode), and waits for nothing. The page takes the secret and puts it into the
+store. The next leg of the call, on whichever instance, finds it there. What keeps it safe:
+
+* the page's address carries a random ticket, kept in the store with the principal who started the call, and it expires;
+* the page serves only that principal, so a link that is passed on to somebody else is of no use (the phishing attack
+  of the specification, client/elicitation);
+* the secret goes from the browser to the store: not into a result, a question, the token or the log.
+
+Run it:  python examples/secret_page.py
+"""
+
+import html
+import os
+import secrets
+from typing import Any
+from urllib.parse import parse_qs
+
+from antiphon import Accepted, Context, Seal, Server, SQLiteStore, ToolError
+
+BASE = os.environ.get("BASE_URL", "http://127.0.0.1:8000")
+MINUTES = 10 * 60
+
+# One file for all instances on this machine; keys from ANTIPHON_KEYS, so that all of them can open all tokens.
+store = SQLiteStore(os.environ.get("STORE", "secrets.db"))
+app = Server("vault", version="1.0.0", store=store, seal=Seal(ttl=MINUTES))
+
+# Stands for your login: a bearer token for MCP clients, a session cookie for browsers, one user behind both.
+USERS = {"ada-token": "ada", "bob-token": "bob"}
+
+
+def user(scope: Any) -> str | None:
+    """Who is authenticated, by either credential."""
+    headers = dict(scope["headers"])
+    bearer = headers.get(b"authorization", b"").decode("latin-1").removeprefix("Bearer ")
+    cookie = headers.get(b"cookie", b"").decode("latin-1").removeprefix("session=")
+    return USERS.get(bearer) or USERS.get(cookie)
+
+
+async def open_ticket(principal: str | None) -> str:
+    """A fresh ticket that belongs to the principal of this call."""
+    if principal is None:
+        raise ToolError("Sign in first.")
+    ticket = secrets.token_urlsafe(24)
+    await store.put(f"ticket:{ticket}", principal.encode(), ttl=MINUTES)
+    return ticket
+
+
+@app.tool
+async def connect_account(ctx: Context) -> str:
+    """Connect an account with an API key that only you see."""
+    ticket = await ctx.step("ticket", open_ticket, ctx.principal)
+    page = f"{BASE}/secret/{ticket}"
+    message = "Enter your API key on our page, then continue."
+    while await store.get(f"done:{ticket}") is None:
+        answer = await ctx.elicit_url(message, page)
+        if not isinstance(answer, Accepted):
+            return "No account connected."
+        message = "The key has not arrived yet. Enter it on our page, then continue."
+    return "Account connected."
+
+
+async def page(scope: Any, receive: Any, send: Any) -> None:
+    """The page: a form on GET, the secret on POST."""
+    ticket = scope["path"].removeprefix("/secret/")
+    owner = await store.get(f"ticket:{ticket}") if scope["path"].startswith("/secret/") else None
+    visitor = user(scope)
+    if owner is None:
+        await respond(send, 404, "This page has expired, or never was.")
+    elif visitor is None or visitor.encode() != owner:
+        await respond(send, 403, "This page is for the person who started the request. Sign in as that person.")
+    elif scope["method"] == "POST":
+        form = parse_qs((await read(receive)).decode())
+        await store.put(f"key:{visitor}", form.get("key", [""])[0].encode())
+        await store.put(f"done:{ticket}", b"1", ttl=MINUTES)
+        await store.take(f"ticket:{ticket}")
+        await respond(send, 200, "Thank you. You may close this page and continue.")
+    else:
+        field = '<input name="key" type="password" autocomplete="off" required>'
+        label = f"<label>API key for {html.escape(visitor)}: {field}</label>"
+        await respond(send, 200, f'<form method="post">{label} <button>Send</button></form>')
+
+
+async def read(receive: Any, most: int = 65536) -> bytes:
+    body = b""
+    while True:
+        event = await receive()
+        body += event.get("body", b"")
+        if not event.get("more_body") or len(body) > most:
+            return body[:most]
+
+
+async def respond(send: Any, status: int, body: str) -> None:
+    headers = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"cache-control", b"no-store"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"content-security-policy", b"default-src 'none'; form-action 'self'; frame-ancestors 'none'"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"<!doctype html><title>Vault</title>{body}".encode()})
+
+
+asgi = app.asgi(principal=user, fallback=page)
+
+if __name__ == "__main__":
+    app.run("http", principal=user, fallback=page)

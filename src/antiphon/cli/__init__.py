@@ -1,0 +1,52 @@
+"""The command line. Each command is a file of its own, imported when it is used."""
+
+import importlib
+from typing import Final
+
+import click
+
+from antiphon import __version__
+
+__all__ = ["main"]
+
+COMMANDS: Final = {
+    "keygen": "Print a key to seal questions with.",
+    "serve": "Serve a Server on standard streams, or over HTTP.",
+}
+
+
+class Commands(click.Group):
+    """Commands by name: the module ``antiphon.cli.NAME`` holds ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"antiphon.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="antiphon", message="%(prog)s %(version)s")
+def commands() -> None:
+    """MCP programs that converse.
+
+    \b
+    antiphon serve notes.py                  serve it on standard streams
+    antiphon serve notes.py --http           serve it at http://127.0.0.1:8000/mcp
+    antiphon serve notes.py --http --reload  and again after every change
+    antiphon serve shop.api:app --http --workers 4
+    ANTIPHON_KEYS=$(antiphon keygen) antiphon serve notes.py --http
+    """
+
+
+def main() -> None:
+    """The ``antiphon`` script."""
+    commands.main(prog_name="antiphon")

@@ -1,0 +1,84 @@
+"""An Address: where HTTP is served, and the sockets there."""
+
+import errno
+import os
+import socket
+from typing import Final
+
+import click
+import msgspec
+
+BACKLOG: Final = 2048
+EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- named to be recognised
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    host: str
+    port: int
+    path: str = "/mcp"
+
+    @property
+    def is_everywhere(self) -> bool:
+        return self.host in EVERYWHERE
+
+    @property
+    def names(self) -> list[str]:
+        """The hosts that requests to this address may name."""
+        return [] if self.is_everywhere else [self._host]
+
+    def url(self, sockets: list[socket.socket]) -> str:
+        port: int = sockets[0].getsockname()[1]
+        return f"http://{self._host}:{port}{self.path}"
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+def listen(address: Address) -> list[socket.socket]:
+    """Sockets that listen on every address of the host, so that clients queue while workers start."""
+    try:
+        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError):
+        raise click.ClickException(f"There is no host {address.host!r}: see --host") from None
+    sockets: list[socket.socket] = []
+    refusal: OSError | None = None
+    for family, host in dict.fromkeys((entry[0], str(entry[4][0])) for entry in found):
+        # With --port 0 all addresses get the port that the first one was given.
+        port: int = sockets[0].getsockname()[1] if sockets else address.port
+        try:
+            sockets.append(_listening(family, host, port))
+        except OSError as fault:
+            refusal = fault
+            if fault.errno != errno.EADDRNOTAVAIL:  # as ::1 is for localhost on a machine without IPv6
+                break
+    if refusal is not None and (not sockets or refusal.errno != errno.EADDRNOTAVAIL):
+        for opened in sockets:
+            opened.close()
+        raise click.ClickException(_why(address, refusal))
+    return sockets
+
+
+def _listening(family: int, host: str, port: int) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        opened.bind((host, port))
+        opened.listen(BACKLOG)
+    except BaseException:
+        opened.close()
+        raise
+    opened.set_inheritable(True)
+    return opened
+
+
+def _why(address: Address, fault: OSError) -> str:
+    if fault.errno == errno.EADDRINUSE:
+        return (
+            f"Port {address.port} on {address.host} is taken: choose another with --port (0 takes any that is free),"
+            " or stop what listens there"
+        )
+    return f"Cannot listen on port {address.port} of {address.host}: {fault.strerror}"
