@@ -41,7 +41,7 @@ class Exchange:
     """A request under way. Watches that the application keeps to the ASGI specification."""
 
     def __init__(self, app, scope, chunks):
-        self._incoming = list(chunks)
+        self._incoming = chunks
         self._gone = asyncio.Event()
         self._news = asyncio.Condition()
         self._read = 0

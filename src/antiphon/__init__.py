@@ -5,9 +5,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from antiphon.app import Server
+    from antiphon.client.answers import Elicitation, SampleRequest, elicitation_modes
+    from antiphon.client.client import Change, Client, Discovery, Round
+    from antiphon.client.results import CallResult, Complete, InputNeeded, Pending, PromptReply, ReadResult
     from antiphon.errors import (
         AntiphonError,
+        CallFailed,
+        CallTimeout,
+        CannotAnswer,
         CannotAsk,
+        Disconnected,
         HeaderMismatch,
         InternalError,
         InvalidParams,
@@ -15,13 +22,16 @@ if TYPE_CHECKING:
         MethodNotFound,
         MissingCapability,
         ParseError,
+        PeerBroken,
         ProtocolError,
         Refused,
         ResourceNotFound,
+        RoundsExceeded,
         StateRefused,
         ToolError,
         UnstableQuestion,
         UnsupportedVersion,
+        UserRefused,
     )
     from antiphon.rounds import ask
     from antiphon.rounds.ask import Question
@@ -32,7 +42,8 @@ if TYPE_CHECKING:
     from antiphon.shapes import Email, Format, Header, Several, Url
     from antiphon.stores.memory import MemoryStore
     from antiphon.stores.sqlite import SQLiteStore
-    from antiphon.stores.store import Store
+    from antiphon.stores.store import Store, StoreError
+    from antiphon.transports.link import Link
     from antiphon.types import (
         Accepted,
         Annotations,
@@ -74,13 +85,23 @@ __all__ = [
     "AntiphonError",
     "Ask",
     "Audio",
+    "CallFailed",
+    "CallResult",
+    "CallTimeout",
     "Cancelled",
+    "CannotAnswer",
     "CannotAsk",
+    "Change",
+    "Client",
     "Codec",
+    "Complete",
     "Completion",
     "Contents",
     "Context",
     "Declined",
+    "Disconnected",
+    "Discovery",
+    "Elicitation",
     "Elicited",
     "Email",
     "EmbeddedResource",
@@ -89,10 +110,12 @@ __all__ = [
     "HeaderMismatch",
     "Icon",
     "Image",
+    "InputNeeded",
     "InputRequired",
     "InternalError",
     "InvalidParams",
     "InvalidRequest",
+    "Link",
     "MemoryStore",
     "Message",
     "MethodNotFound",
@@ -101,17 +124,24 @@ __all__ = [
     "ModelHint",
     "ModelPreferences",
     "ParseError",
+    "PeerBroken",
+    "Pending",
+    "PromptReply",
     "PromptResult",
     "ProtocolError",
     "Question",
+    "ReadResult",
     "Refused",
     "ResourceLink",
     "ResourceNotFound",
     "ResourceResult",
     "Root",
     "Rooted",
+    "Round",
+    "RoundsExceeded",
     "SQLiteStore",
     "Sample",
+    "SampleRequest",
     "Sampled",
     "Seal",
     "Server",
@@ -119,6 +149,7 @@ __all__ = [
     "SignedState",
     "StateRefused",
     "Store",
+    "StoreError",
     "Text",
     "Tool",
     "ToolAnnotations",
@@ -129,7 +160,9 @@ __all__ = [
     "UnstableQuestion",
     "UnsupportedVersion",
     "Url",
+    "UserRefused",
     "ask",
+    "elicitation_modes",
     "input_required",
 ]
 
@@ -137,9 +170,28 @@ __all__ = [
 # Each name is loaded when it is first used: a program that only serves loads no client, and the reverse.
 _HOMES = {
     "antiphon.app": ("Server",),
+    "antiphon.client.answers": ("Elicitation", "SampleRequest", "elicitation_modes"),
+    "antiphon.client.client": (
+        "Change",
+        "Client",
+        "Discovery",
+        "Round",
+    ),
+    "antiphon.client.results": (
+        "CallResult",
+        "Complete",
+        "InputNeeded",
+        "Pending",
+        "PromptReply",
+        "ReadResult",
+    ),
     "antiphon.errors": (
         "AntiphonError",
+        "CallFailed",
+        "CallTimeout",
+        "CannotAnswer",
         "CannotAsk",
+        "Disconnected",
         "HeaderMismatch",
         "InternalError",
         "InvalidParams",
@@ -147,13 +199,16 @@ _HOMES = {
         "MethodNotFound",
         "MissingCapability",
         "ParseError",
+        "PeerBroken",
         "ProtocolError",
         "Refused",
         "ResourceNotFound",
+        "RoundsExceeded",
         "StateRefused",
         "ToolError",
         "UnstableQuestion",
         "UnsupportedVersion",
+        "UserRefused",
     ),
     "antiphon.rounds": ("ask",),
     "antiphon.rounds.ask": ("Question",),
@@ -170,7 +225,8 @@ _HOMES = {
     ),
     "antiphon.stores.memory": ("MemoryStore",),
     "antiphon.stores.sqlite": ("SQLiteStore",),
-    "antiphon.stores.store": ("Store",),
+    "antiphon.stores.store": ("Store", "StoreError"),
+    "antiphon.transports.link": ("Link",),
     "antiphon.types": (
         "Accepted",
         "Annotations",

@@ -16,8 +16,17 @@
         │   ├── MissingCapability       -32021  the client did not declare what the call needs
         │   └── UnsupportedVersion      -32022  a protocol revision that is not spoken here
         ├── ToolError               goes to the model as a result with isError: a handler raises it
-        │   └── Refused                 the user declined or cancelled, and the handler needed a yes
-        └── UnstableQuestion        a handler's question changes on every round, so no answer can ever fit it
+        │   └── UserRefused             the user declined or cancelled, and the handler needed a yes
+        ├── UnstableQuestion        a handler's question changes on every round, so no answer can ever fit it
+        ├── StoreError              a store that cannot be used (in antiphon.stores)
+        └── CallFailed              a client's call that came to nothing
+            ├── Refused                 the server said no: a JSON-RPC error, or an HTTP status
+            ├── PeerBroken              the server broke the protocol: what it sent cannot be used
+            ├── CannotAnswer            a question that this client has no handler for, or no valid answer to
+            ├── RoundsExceeded          the server kept asking beyond the limit
+            ├── CallTimeout             too long: says whether the server or a person was waited for
+            ├── Disconnected            the connection ended, or never was
+            └── InputNeeded             the call waits for answers (a client with auto=False); carries the Pending
 
     BaseException
     └── CannotAsk                   the client cannot be asked; outside Exception, so that a broad
@@ -29,7 +38,11 @@ from typing import ClassVar, Literal
 
 __all__ = [
     "AntiphonError",
+    "CallFailed",
+    "CallTimeout",
+    "CannotAnswer",
     "CannotAsk",
+    "Disconnected",
     "HeaderMismatch",
     "InternalError",
     "InvalidParams",
@@ -37,13 +50,16 @@ __all__ = [
     "MethodNotFound",
     "MissingCapability",
     "ParseError",
+    "PeerBroken",
     "ProtocolError",
     "Refused",
     "ResourceNotFound",
+    "RoundsExceeded",
     "StateRefused",
     "ToolError",
     "UnstableQuestion",
     "UnsupportedVersion",
+    "UserRefused",
 ]
 
 
@@ -136,7 +152,7 @@ class ToolError(AntiphonError):
     """An error that the model may read and act on: its text is shown to the peer."""
 
 
-class Refused(ToolError):
+class UserRefused(ToolError):
     """The user said no, and the handler asked for the answer with ``unwrap()``."""
 
     def __init__(self, action: Literal["decline", "cancel"], message: str | None = None) -> None:
@@ -153,6 +169,66 @@ class UnstableQuestion(AntiphonError):
             " out of questions, or take them from ctx.now(), ctx.random() and ctx.step(), which repeat themselves."
         )
         self.key = key
+
+
+class CallFailed(AntiphonError):
+    """A client's call that came to nothing."""
+
+
+class Refused(CallFailed):
+    """The server said no: with a JSON-RPC error, with an HTTP status, or with both."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        data: object = None,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.data = data
+        self.status = status
+        self.retry_after = retry_after
+
+
+class PeerBroken(CallFailed):
+    """The server broke the protocol: what it sent cannot be used."""
+
+
+class CannotAnswer(CallFailed):
+    """A question that this client has no handler for, or no valid answer to."""
+
+    def __init__(self, message: str, *, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class RoundsExceeded(CallFailed):
+    """The server kept asking beyond the limit."""
+
+    code = "INPUT_REQUIRED_ROUNDS_EXCEEDED"
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__(f"The server asked for input {rounds} times and still has no result")
+        self.rounds = rounds
+
+
+class CallTimeout(CallFailed):
+    """Too long. The time a person takes does not count towards a call's timeout; it has a limit of its own."""
+
+    def __init__(self, waiting_for: Literal["server", "person"], seconds: float) -> None:
+        who = "The server did not answer" if waiting_for == "server" else "Nobody answered the question"
+        super().__init__(f"{who} within {seconds:g} seconds")
+        self.waiting_for = waiting_for
+        self.seconds = seconds
+
+
+class Disconnected(CallFailed):
+    """The connection ended before the answer came, or could not be made."""
 
 
 class CannotAsk(BaseException):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from antiphon.errors import Refused
+from antiphon.errors import UserRefused
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -300,7 +300,7 @@ class Declined(Struct, frozen=True):
     action: Literal["decline"] = "decline"
 
     def unwrap(self) -> Any:
-        raise Refused("decline")
+        raise UserRefused("decline")
 
 
 class Cancelled(Struct, frozen=True):
@@ -309,7 +309,7 @@ class Cancelled(Struct, frozen=True):
     action: Literal["cancel"] = "cancel"
 
     def unwrap(self) -> Any:
-        raise Refused("cancel")
+        raise UserRefused("cancel")
 
 
 T = TypeVar("T")

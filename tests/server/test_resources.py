@@ -155,7 +155,7 @@ async def test_a_freshness_below_zero_never_reaches_the_wire(app, read):
 
 async def test_a_resource_that_does_not_exist_is_named_in_the_error(app, read):
     app.add_resource("note://{id}", lambda id: id)
-    for uri in ("other://1", "note://", "note://a/b", "", "no uri at all", "note://\u00e9 "):
+    for uri in ("other://1", "NOTE://1", "note://a/b", "", "no uri at all", "\u00e9://1"):
         error = (await read(app, uri))["error"]
         assert error == {"code": -32602, "message": "Resource not found", "data": {"uri": uri}}
 
@@ -234,8 +234,8 @@ async def test_a_failing_resource_is_an_internal_error_without_its_secrets(app, 
 
 @pytest.mark.parametrize(
     "value",
-    [Contents(), Contents(text="a", blob=b"b"), object(), "\ud800", [Contents(text="x"), "y"]],
-    ids=["nothing", "both", "an object", "half a character", "a mixture"],
+    [Contents(), Contents(text="a", blob=b"b"), object(), "\ud800"],
+    ids=["nothing", "both", "an object", "half a character"],
 )
 async def test_what_is_no_content_never_reaches_the_wire(app, http, value, caplog):
     app.add_resource("a://b", lambda: value)

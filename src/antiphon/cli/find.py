@@ -3,8 +3,8 @@
 import importlib
 import os
 import sys
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import module_from_spec
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from traceback import StackSummary, TracebackException
 from types import ModuleType
@@ -15,14 +15,15 @@ import msgspec
 
 from antiphon.app import Server
 
-PACKAGE: Final = str(Path(__file__).parent.parent) + os.sep
+NOT_THE_AUTHORS: Final = (str(Path(__file__).parent.parent) + os.sep, importlib.__file__, "<frozen importlib")
+"""Where the frames are that a traceback leaves out: in this package and in the import system."""
 
 
 class NotFound(click.UsageError):
     """The TARGET does not lead to a Server."""
 
 
-class ImportFailed(click.ClickException):
+class TargetFailed(click.ClickException):
     """The TARGET raised while it was imported."""
 
     def __init__(self, fault: BaseException) -> None:
@@ -35,18 +36,18 @@ class ImportFailed(click.ClickException):
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Where a Server is: in a file or a module, under a name or as the only one."""
 
-    file: Path | None = None
+    file: str = ""
     module: str = ""
     name: str = ""
 
     @property
     def place(self) -> str:
-        return self.module if self.file is None else _shown(self.file)
+        return _shown(Path(self.file)) if self.file else self.module
 
     @property
     def folder(self) -> Path:
         """What must be importable for the target's own imports to work."""
-        return Path.cwd() if self.file is None else _root(self.file)
+        return _root(Path(self.file)) if self.file else Path.cwd()
 
 
 def read(text: str) -> Target:
@@ -56,13 +57,13 @@ def read(text: str) -> Target:
         # A colon may belong to a path, as in C:\notes.py.
         place, name = text, ""
     file = Path(place)
-    if place.endswith(".py") or file.exists() or os.sep in place or "/" in place:
-        if file.is_dir():
-            raise NotFound(f"{place} is a folder: name the file in it that holds the Server")
-        if not file.is_file():
-            raise NotFound(f"There is no file {place}")
-        return Target(file=file.resolve(), name=name)
+    if file.is_file():
+        return Target(file=str(file.resolve()), name=name)
+    if place.endswith(".py"):
+        raise NotFound(f"There is no file {place}")
     if not _is_dotted(place):
+        if place and file.is_dir():
+            raise NotFound(f"{place} is a folder: name the file in it that holds the Server")
         raise NotFound(
             f"{text!r} is neither a file (notes.py) nor a module (package.module);"
             " the name of the Server follows after a colon (notes.py:app)"
@@ -81,14 +82,23 @@ def find(target: Target) -> Server:
 
 
 def own_traceback(fault: BaseException) -> str:
-    """The traceback as the target's author knows it: without the frames of the import system and of this package."""
+    """The traceback of the target's author."""
     report = TracebackException.from_exception(fault)
-    parts: list[TracebackException] = [report]
-    while parts:
-        part = parts.pop()
-        part.stack = StackSummary.from_list([frame for frame in part.stack if not _is_ours(frame.filename)])
-        parts += [link for link in (part.__cause__, part.__context__) if link is not None]
+    _keep_own_frames(report)
     return "".join(report.format() if report.stack else report.format_exception_only())
+
+
+def _keep_own_frames(report: TracebackException) -> None:
+    own = [frame for frame in report.stack if not frame.filename.startswith(NOT_THE_AUTHORS)]
+    report.stack = StackSummary.from_list(own)
+    for part in report.exceptions or ():
+        _keep_own_frames(part)
+    for link in ("__cause__", "__context__"):
+        earlier: TracebackException | None = getattr(report, link)
+        if earlier is not None:
+            _keep_own_frames(earlier)
+            if not earlier.stack:
+                setattr(report, link, None)
 
 
 # --- importing ----------------------------------------------------------------------------------------------------
@@ -96,31 +106,33 @@ def own_traceback(fault: BaseException) -> str:
 
 def _imported(target: Target) -> ModuleType:
     try:
-        return _import_file(target.file) if target.file else importlib.import_module(target.module)
+        return _import_file(Path(target.file)) if target.file else importlib.import_module(target.module)
     except ModuleNotFoundError as fault:
         if fault.name and f"{target.module}.".startswith(f"{fault.name}."):
             raise NotFound(_no_module(target.module, fault.name)) from None
-        raise ImportFailed(fault) from None
+        raise TargetFailed(fault) from None
     except SystemExit as fault:
         raise click.ClickException(
             f"{target.place} ended the process while it was imported (exit code {fault.code}):"
             ' put what runs under if __name__ == "__main__":'
         ) from None
     except Exception as fault:  # noqa: BLE001 -- whatever it is, its author wants to see it
-        raise ImportFailed(fault) from None
+        raise TargetFailed(fault) from None
 
 
 def _import_file(file: Path) -> ModuleType:
-    name = ".".join(file.relative_to(_root(file)).with_suffix("").parts)
-    if file.parent != _root(file):
-        return importlib.import_module(name)
+    *packages, name = file.relative_to(_root(file)).with_suffix("").parts
+    if packages:
+        return importlib.import_module(".".join(packages if name == "__init__" else [*packages, name]))
     loaded = sys.modules.get(name)
     if loaded is not None:
         if getattr(loaded, "__file__", None) == str(file):
             return loaded
         name = f"served_{name}"  # a file called logging.py must not take the place of that module
     loader = SourceFileLoader(name, str(file))
-    module = sys.modules[name] = module_from_spec(ModuleSpec(name, loader, origin=str(file)))
+    spec = spec_from_loader(name, loader)
+    assert spec is not None
+    module = sys.modules[name] = module_from_spec(spec)
     try:
         loader.exec_module(module)
     except BaseException:
@@ -139,8 +151,10 @@ def _root(file: Path) -> Path:
 
 def _no_module(module: str, missing: str) -> str:
     there = f"There is no module {missing!r} in {Path.cwd()}, nor is one installed"
-    parent, dot, name = module.rpartition(".")
-    return f"{there}; a Server {name!r} in the module {parent!r} is written {parent}:{name}" if dot else there
+    parent, _, name = module.rpartition(".")
+    if parent and missing == module:
+        return f"{there}; a Server {name!r} in the module {parent!r} is written {parent}:{name}"
+    return there
 
 
 # --- looking ------------------------------------------------------------------------------------------------------
@@ -155,7 +169,9 @@ def _named(module: ModuleType, target: Target) -> Server:
             raise NotFound(f"{target.place} has no {target.name!r}{_candidates(module)}") from None
     if not isinstance(found, Server):
         kind = type(found).__name__
-        raise NotFound(f"{target.name!r} in {target.place} is a {kind}, not an antiphon Server{_candidates(module)}")
+        raise NotFound(
+            f"{target.name!r} in {target.place} is no antiphon.Server: its type is {kind}{_candidates(module)}"
+        )
     return found
 
 
@@ -184,10 +200,6 @@ def _candidates(module: ModuleType) -> str:
 
 def _is_dotted(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
-
-
-def _is_ours(filename: str) -> bool:
-    return filename.startswith((PACKAGE, "<frozen importlib"))
 
 
 def _shown(file: Path) -> str:

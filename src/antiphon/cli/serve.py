@@ -96,7 +96,7 @@ def _refuse_http_options(ctx: click.Context) -> None:
 def _serve_streams(target: Target) -> None:
     with _stdout_kept():
         server = find(target)
-    if sys.stdin.isatty():
+    if os.isatty(0):
         click.echo(f"Serving {server.info.name} on standard streams; --http serves it at an address", err=True)
     server.run()
 
@@ -118,7 +118,7 @@ def _stdout_kept() -> Generator[None, None, None]:
 
 
 def _serve_alone(job: crew.Job, address: Address) -> None:
-    from antiphon.transports import serve  # noqa: PLC0415 -- brings the HTTP server
+    from antiphon.transports import serve  # brings the HTTP server
 
     endpoint = job.endpoint()
     sockets = listen(address)

@@ -58,8 +58,8 @@ def endpoint() -> Endpoint:
 
 def run(job: Job, sockets: list[socket.socket], count: int) -> None:
     """Keep ``count`` workers running until a signal comes."""
-    from uvicorn import Server  # noqa: PLC0415 -- what a stdio server need not load
-    from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
+    from uvicorn import Server  # what a stdio server need not load
+    from uvicorn.supervisors import Multiprocess
 
     config = _config(job, workers=count)
     options: dict[str, Any] = {"sockets": sockets}
@@ -73,11 +73,11 @@ def run(job: Job, sockets: list[socket.socket], count: int) -> None:
 
 def run_and_reload(job: Job, sockets: list[socket.socket]) -> None:
     """Keep one worker running, and start it anew when a Python file changes."""
-    from uvicorn import Server  # noqa: PLC0415 -- what a stdio server need not load
-    from uvicorn.supervisors import ChangeReload  # noqa: PLC0415
+    from uvicorn import Server  # what a stdio server need not load
+    from uvicorn.supervisors import ChangeReload
 
     folders = {str(Path.cwd()), str(job.target.folder)}
-    config = _config(job, reload=True, reload_dirs=sorted(folders))
+    config = _config(job, workers=1, reload=True, reload_dirs=sorted(folders))
     ChangeReload(config, target=Server(config).run, sockets=sockets).run()
 
 
@@ -87,7 +87,7 @@ def require_reloader() -> None:
 
 
 def _config(job: Job, **options: Any) -> Any:
-    from uvicorn import Config  # noqa: PLC0415 -- what a stdio server need not load
+    from uvicorn import Config  # what a stdio server need not load
 
     if not os.environ.get("ANTIPHON_KEYS", "").strip():
         # Whichever worker asked, any worker must be able to continue.

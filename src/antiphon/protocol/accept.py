@@ -19,7 +19,7 @@ from antiphon.wire.rev2026 import (
 )
 
 _FOREIGN = Method()
-_NO_HEADERS: RawHeaders = {}
+_REVISION = REVISION.encode()
 
 
 class Call:
@@ -43,16 +43,10 @@ def accept(message: Message, headers: RawHeaders | None = None) -> Call:
     """Check a well-formed request against revision 2026-07-28; ``headers`` is None where there is no HTTP."""
     method: str = message["method"]
     params: Message = message.get("params") or {}
-    meta = params.get("_meta")
-    if headers is not None:
-        _check_version_header(headers, meta)
-    if type(meta) is not dict:
-        raise InvalidParams('The request needs "params._meta" with its protocol version', status=400)
-    version = meta.get(PROTOCOL_VERSION)
-    if version != REVISION:
-        if type(version) is not str:
-            raise InvalidParams(f'"params._meta" needs "{PROTOCOL_VERSION}"', status=400)
-        raise UnsupportedVersion(version, [REVISION])
+    meta: Any = params.get("_meta")
+    version = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None
+    if version != REVISION or (headers is not None and headers.get(http.VERSION) != _REVISION):
+        _check_version(headers, meta, version)
     capabilities = meta.get(CLIENT_CAPABILITIES)
     if type(capabilities) is not dict:
         raise InvalidParams(f'"params._meta" needs "{CLIENT_CAPABILITIES}", an object', status=400)
@@ -72,13 +66,13 @@ def accept(message: Message, headers: RawHeaders | None = None) -> Call:
         http.check_equal(headers.get(http.METHOD), method, "Mcp-Method")
     if row.target is None:
         call.name = ""
-    else:
-        name = params.get(row.target)
-        if type(name) is not str:
-            raise InvalidParams(f'{method} needs "{row.target}", a string')
-        if headers is not None:
-            http.check_equal(headers.get(http.NAME), name, "Mcp-Name")
-        call.name = name
+        return call
+    name = params.get(row.target)
+    if type(name) is not str:
+        raise InvalidParams(f'{method} needs "{row.target}", a string')
+    if headers is not None:
+        http.check_equal(headers.get(http.NAME), name, "Mcp-Name")
+    call.name = name
     return call
 
 
@@ -86,17 +80,24 @@ def unknown_method(method: str) -> MethodNotFound:
     return MethodNotFound(f"Method not found: {method} (this server speaks {REVISION})")
 
 
-def _check_version_header(headers: RawHeaders, meta: object) -> None:
-    said = headers.get(http.VERSION)
-    if said is None:
-        raise HeaderMismatch(
-            f"Header mismatch: the MCP-Protocol-Version header is missing (this server speaks {REVISION})"
-        )
-    version: object = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None
-    if isinstance(version, str) and said.strip() != version.encode(errors="replace"):
-        raise HeaderMismatch(
-            f"Header mismatch: MCP-Protocol-Version {said.decode('latin-1')!r} does not match _meta {version!r}"
-        )
+def _check_version(headers: RawHeaders | None, meta: object, version: object) -> None:
+    """Say what is wrong with a request's version; nothing, if only white space set header and body apart."""
+    if headers is not None:
+        said = headers.get(http.VERSION)
+        if said is None:
+            raise HeaderMismatch(
+                f"Header mismatch: the MCP-Protocol-Version header is missing (this server speaks {REVISION})"
+            )
+        if isinstance(version, str) and said.strip() != version.encode(errors="replace"):
+            raise HeaderMismatch(
+                f"Header mismatch: MCP-Protocol-Version {said.decode('latin-1')!r} does not match _meta {version!r}"
+            )
+    if type(meta) is not dict:
+        raise InvalidParams('The request needs "params._meta" with its protocol version', status=400)
+    if type(version) is not str:
+        raise InvalidParams(f'"params._meta" needs "{PROTOCOL_VERSION}", a string', status=400)
+    if version != REVISION:
+        raise UnsupportedVersion(version, [REVISION])
 
 
 def _check_meta(meta: dict[str, Any]) -> None:

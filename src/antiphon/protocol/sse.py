@@ -1,4 +1,4 @@
-"""Server-sent events: messages as bytes of a stream."""
+"""Server-sent events: messages as bytes of a stream, and back."""
 
 KEEP_ALIVE = b":\n\n"
 """A comment: keeps proxies from closing a quiet stream, and carries nothing."""
@@ -6,3 +6,44 @@ KEEP_ALIVE = b":\n\n"
 
 def event(data: bytes) -> bytes:
     return b"event: message\ndata: " + data + b"\n\n"
+
+
+class Events:
+    """Bytes in, the data of whole events out (WHATWG, Server-sent events, 9.2.6); only the ``data`` field matters."""
+
+    __slots__ = ("_data", "_limit", "_line", "_size", "_was_cr")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._line = bytearray()
+        self._data: list[bytes] = []
+        self._size = 0
+        self._was_cr = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The events that a chunk completes; ValueError when one outgrows the limit."""
+        found: list[bytes] = []
+        if self._was_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        self._was_cr = chunk.endswith(b"\r")
+        *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line in lines:
+            whole = bytes(self._line) + line if self._line else line
+            self._line.clear()
+            if not whole:
+                if self._data:
+                    found.append(b"\n".join(self._data))
+                    self._data.clear()
+                self._size = 0
+            elif whole.startswith(b"data:"):
+                data = whole[6:] if whole.startswith(b"data: ") else whole[5:]
+                self._data.append(data)
+                self._grow(len(data))
+        self._line += rest
+        self._grow(0)
+        return found
+
+    def _grow(self, by: int) -> None:
+        self._size += by
+        if self._size + len(self._line) > self._limit:
+            raise ValueError(f"an event is larger than {self._limit} bytes")

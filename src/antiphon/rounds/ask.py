@@ -99,7 +99,7 @@ class Question:
             return Declined()
         if action == "cancel":
             return Cancelled()
-        raise Mismatch("", "expected an action of accept, decline or cancel")
+        raise Mismatch("expected an action of accept, decline or cancel")
 
 
 def form(
@@ -254,7 +254,7 @@ def _convert(raw: object, type_: Any) -> Any:
     try:
         return msgspec.convert(raw, type_)
     except msgspec.ValidationError as fault:
-        raise Mismatch("", str(fault)) from None
+        raise Mismatch(str(fault)) from None
 
 
 _CONFIRM = form_of(bool, field="confirm")

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.errors import CannotAsk, Refused, UnstableQuestion
+from antiphon.errors import CannotAsk, UnstableQuestion, UserRefused
 from antiphon.rounds.ask import Question, missing, view
 from antiphon.shapes import Mismatch
 from antiphon.types import JsonObject, Missing, Response
@@ -138,7 +138,7 @@ class Conversation:
         return fresh
 
     def returned(self, wanted: InputRequired) -> None:
-        """Take the questions that a handler returned; Refused if it insists on one that was just refused."""
+        """Take the questions that a handler returned; UserRefused if it insists on one that was just refused."""
         for name, question in wanted.questions.items():
             if not question.again:
                 self._check_refusal(name, question)
@@ -219,7 +219,7 @@ class Conversation:
         action = response.get("action")
         if action in {"decline", "cancel"}:
             verb = "declined" if action == "decline" else "cancelled"
-            raise Refused(action, f"The user {verb} the question {name!r}, so the call ends here.")
+            raise UserRefused(action, f"The user {verb} the question {name!r}, so the call ends here.")
 
     def _drift(self, name: str, question: Question) -> int:
         before = self.journal.asked.get(name)

@@ -338,8 +338,9 @@ class Service:
         return self._running > 0
 
     @property
-    def has_lifespan(self) -> bool:
-        return self._lifespan is not None
+    def must_start(self) -> bool:
+        """Whether there is a lifespan that has not begun."""
+        return self._lifespan is not None and self._running == 0
 
     # --- answering ------------------------------------------------------------------------------------------------
 
@@ -480,9 +481,10 @@ class Service:
         return self._page(ctx, "resourceTemplates", "uriTemplate", found)
 
     async def _call_tool(self, ctx: Context) -> JsonObject:
-        entry = self._tools.get(ctx.name)
+        name = ctx._call.name
+        entry = self._tools.get(name)
         if entry is None:
-            raise InvalidParams(f"Unknown tool: {ctx.name}")
+            raise InvalidParams(f"Unknown tool: {name}")
         result = await entry.call(ctx)
         return self._close(ctx) if result is ROUND else self._finished(result)
 

@@ -79,7 +79,7 @@ class ToolEntry:
 
     async def call(self, ctx: Context) -> Any:
         """Serve tools/call: a result, or ROUND."""
-        arguments = ctx.params.get("arguments")
+        arguments = ctx._call.params.get("arguments")
         if arguments is None:
             arguments = {}
         elif type(arguments) is not dict:

@@ -59,7 +59,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
     index = 0
     while index < len(lines):
         kind, start = _heading(lines, index)
-        end = start
+        end = start + (kind == "rest")  # a field's own first line does not end it
         while end < len(lines) and not _ends(kind, lines, end):
             end += 1
         yield kind, lines[start:end]
@@ -93,7 +93,7 @@ def _ends(kind: str, lines: list[str], index: int) -> bool:
         case "numpy" | "numpy returns":
             return _underlined(lines, index) and line.strip().lower() in _ARGUMENTS | _RETURNS | _OTHERS
         case "rest":
-            return not line or (index > 0 and line.startswith(":") and _heading(lines, index - 1)[0] == "rest")
+            return not line or line.startswith(":")
         case _:
             return _heading(lines, index)[0] != "text"
 

@@ -35,7 +35,7 @@ class Form:
 
     def read(self, content: object) -> Any:
         """The typed value of an accepted answer's content; Mismatch when the answer is not valid."""
-        values = {entry.name: entry.convert(value) for entry, value in self._answered(content)}
+        values = {entry.name: _converted(entry, value) for entry, value in self._answered(content)}
         try:
             return self._build(values)
         except Mismatch:
@@ -65,6 +65,13 @@ class Form:
             except Mismatch as problem:
                 raise problem.within(entry.wire) from None
         return answered
+
+
+def _converted(entry: Entry, value: object) -> object:
+    try:
+        return entry.convert(value)
+    except Mismatch as problem:
+        raise problem.within(entry.wire) from None
 
 
 def form_of(shape: object, *, field: str = "value") -> Form:

@@ -29,7 +29,7 @@ class RawShape(Shape):
 
     def __init__(self, schema: dict[str, object]) -> None:
         _bounded(schema)
-        from antiphon.shapes.validator import Validator  # noqa: PLC0415 it loads jsonschema_rs
+        from antiphon.shapes.validator import Validator
 
         self.type = dict
         self.schema = schema

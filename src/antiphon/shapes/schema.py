@@ -61,7 +61,7 @@ class Shape:
     def _judge(self, written: object) -> None:
         """What pydantic wrote need not be what it reads, so the schema itself is the judge."""
         if self._validator is None:
-            from antiphon.shapes.validator import Validator  # noqa: PLC0415 it loads jsonschema_rs
+            from antiphon.shapes.validator import Validator
 
             self._validator = Validator(self.schema)
         self._validator.check(written)

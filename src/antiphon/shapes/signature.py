@@ -109,8 +109,11 @@ def describe(function: Callable[..., object]) -> tuple[str | None, dict[str, str
     """What the docstring says: the description, about each argument, and about the result."""
     while isinstance(function, functools.partial):
         function = function.func
-    text = inspect.getdoc(function) if inspect.isroutine(function) or isinstance(function, type) else None
-    docstring = parsed(text or inspect.getdoc(target_of(function)) or inspect.getdoc(type(function)))
+    if inspect.isroutine(function) or isinstance(function, type):
+        text = inspect.getdoc(function)
+    else:
+        text = inspect.getdoc(target_of(function)) or inspect.getdoc(type(function))
+    docstring = parsed(text)
     return docstring.description, docstring.arguments, docstring.returns
 
 

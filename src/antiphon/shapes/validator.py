@@ -29,7 +29,7 @@ class Validator:
             # (basic, $ref Resolution).
             self._validator = jsonschema_rs.validator_for(cast("dict[str, Any]", schema), retriever=refuse)
         except jsonschema_rs.ValidationError as problem:
-            raise _schema_problem(problem, refused) from None
+            raise _schema_problem(problem, refused, schema.get("$schema")) from None
         except ValueError as problem:
             raise ValueError(f"not a JSON Schema: {problem}") from None
 
@@ -42,11 +42,11 @@ class Validator:
             raise Mismatch(f"not JSON: {problem}") from None
 
 
-def _schema_problem(problem: jsonschema_rs.ValidationError, refused: list[str]) -> ValueError:
+def _schema_problem(problem: jsonschema_rs.ValidationError, refused: list[str], dialect: object) -> ValueError:
+    if dialect in refused or problem.message.startswith("Unknown meta-schema"):
+        return ValueError(f"the schema's dialect ($schema {quoted(dialect)}) is not supported; these are: {_DIALECTS}")
     if refused:
         return ValueError(f"the schema refers to {refused[0]!r}, which is never fetched: put it under $defs")
-    if problem.message.startswith("Unknown meta-schema"):
-        return ValueError(f"the schema's dialect ($schema) is not supported; these are: {_DIALECTS}")
     where = path_text(problem.instance_path)
     return ValueError(f"not a JSON Schema{f', at {where}' if where else ''}: {problem.message[:300]}")
 

@@ -90,7 +90,7 @@ class Endpoint:
             if not exchange.accepts.stream and message.get("method") == "subscriptions/listen":
                 raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
             principal = None if self._principal is None else await self._identify(scope)
-            if self.service.has_lifespan and not self.service.is_running:
+            if self.service.must_start:
                 await self._start_lifespan()
         except ProtocolError as fault:
             await exchange.reply(fault.status, jsonrpc.error(jsonrpc.id_of(message), fault))

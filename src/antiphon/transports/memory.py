@@ -1,22 +1,25 @@
 """In memory: the same service, without bytes. For tests, and for a client in the same process."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
 
 from antiphon.server.service import Service
+from antiphon.transports.link import OnNotification
 from antiphon.types import JsonObject
 
 
 class Memory:
-    """A service as a function from message to message."""
+    """A service as a function from message to message; and a Link for a client."""
 
-    __slots__ = ("_principal", "_service")
+    __slots__ = ("_lifespan", "_principal", "_service")
 
     def __init__(self, service: Service, *, principal: str | None = None) -> None:
         self._service = service
         self._principal = principal
+        self._lifespan = AsyncExitStack()
 
     async def send(
         self, message: JsonObject, on_notification: Callable[[JsonObject], Awaitable[None] | None] | None = None
@@ -25,6 +28,20 @@ class Memory:
         _, reply = await self._service.answer(message, _Callback(on_notification), None, self._principal)
         plain: JsonObject | None = msgspec.to_builtins(reply, str_keys=True)
         return plain
+
+    async def open(self) -> None:
+        await self._lifespan.enter_async_context(self._service.running())
+
+    async def request(
+        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
+    ) -> JsonObject:
+        del headers
+        reply = await self.send(message, on_notification)
+        assert reply is not None
+        return reply
+
+    async def close(self) -> None:
+        await self._lifespan.aclose()
 
 
 class _Callback:

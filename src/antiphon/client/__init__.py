@@ -1,0 +1,1 @@
+"""The client: calls, answers what servers ask, and can leave a call for another day."""

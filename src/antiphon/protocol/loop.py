@@ -1,0 +1,104 @@
+"""The client's side of a call, round by round, as a generator: it yields what it needs, a driver does the I/O.
+
+``result = yield Leg(params)``, ``responses = yield Questions(requests)``, ``yield Pause(seconds)``; what it returns is
+the complete result. Tests step it with ``.send()``.
+"""
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from antiphon.errors import PeerBroken, RoundsExceeded
+from antiphon.types import JsonObject
+
+MAX_ROUNDS = 10
+FIRST_PAUSE, LAST_PAUSE = 0.05, 0.25
+"""Seconds to wait before going on when a round has no questions: doubling from the first to the last."""
+
+
+class Leg(NamedTuple):
+    """Send the request with these parameters; answer with its result."""
+
+    params: JsonObject
+
+
+class Questions(NamedTuple):
+    """Put these to whoever can answer them; answer with the responses."""
+
+    requests: JsonObject
+    state: str | None
+    round: int
+
+
+class Pause(NamedTuple):
+    """The server wants the call again, and asks nothing: wait a moment."""
+
+    seconds: float
+    state: str | None
+    round: int
+
+
+Step = Leg | Questions | Pause
+
+
+def rounds(
+    params: JsonObject, *, max_rounds: int = MAX_ROUNDS, start: "Questions | Pause | None" = None
+) -> Generator[Step, Any, tuple[JsonObject, int]]:
+    """Drive a call to its complete result; returns it with the number of requests sent.
+
+    With ``start``, go on from a round that was asked before, perhaps by another process.
+    """
+    pause = FIRST_PAUSE
+    done, waiting, sent = (0, None, params) if start is None else (start.round, start, params)
+    while True:
+        if waiting is None:
+            result = yield Leg(sent)
+            done += 1
+            waiting = asked(result, done)
+            if waiting is None:
+                return result, done
+            if done > max_rounds:
+                raise RoundsExceeded(done)
+        if isinstance(waiting, Pause):
+            yield waiting._replace(seconds=pause)
+            pause = min(pause * 2, LAST_PAUSE)
+            responses = None
+        else:
+            responses = yield waiting
+        sent = retry(params, waiting.state, responses)
+        waiting = None
+
+
+def asked(result: JsonObject, round_: int) -> Questions | Pause | None:
+    """What a result asks for; None if it is complete. PeerBroken if it is neither.
+
+    2026-07-28, basic, ResultType: an absent type is "complete", an unknown one is invalid.
+    """
+    kind = result.get("resultType", "complete")
+    if kind == "complete":
+        return None
+    if kind != "input_required":
+        raise PeerBroken(f"The server sent a result of unknown type {kind!r}")
+    requests, state = result.get("inputRequests"), result.get("requestState")
+    if state is not None and type(state) is not str:
+        raise PeerBroken("The server sent a requestState that is not a string")
+    if requests:
+        if type(requests) is not dict or not all(_is_request(item) for item in requests.values()):
+            raise PeerBroken("The server sent inputRequests that are not a map of requests")
+        return Questions(requests, state, round_)
+    if state is None:
+        raise PeerBroken("The server requires input, but neither asks anything nor gives a requestState")
+    return Pause(FIRST_PAUSE, state, round_)
+
+
+def retry(params: JsonObject, state: str | None, responses: JsonObject | None) -> JsonObject:
+    """The parameters of the next leg: the same call, the answers, and the token as it came, if one came."""
+    again = {key: value for key, value in params.items() if key not in {"inputResponses", "requestState"}}
+    if responses is not None:
+        again["inputResponses"] = responses
+    if state is not None:
+        again["requestState"] = state
+    return again
+
+
+def _is_request(item: object) -> bool:
+    return type(item) is dict and type(item.get("method")) is str and type(item.get("params", {})) is dict

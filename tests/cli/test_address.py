@@ -1,0 +1,59 @@
+"""Addresses become sockets that listen, or an error that says why not."""
+
+import contextlib
+import socket
+
+import click
+import pytest
+
+from antiphon.cli.address import Address, listen
+
+
+@contextlib.contextmanager
+def listening(host, port=0):
+    sockets = listen(Address(host=host, port=port))
+    try:
+        yield sockets
+    finally:
+        for opened in sockets:
+            opened.close()
+
+
+def test_all_addresses_of_a_host_get_the_same_free_port():
+    with listening("localhost") as sockets:
+        assert len({opened.getsockname()[1] for opened in sockets}) == 1
+        for opened in sockets:
+            socket.create_connection(opened.getsockname()[:2], timeout=5).close()
+
+
+def test_the_url_tells_the_port_that_was_found():
+    with listening("127.0.0.1") as sockets:
+        port = sockets[0].getsockname()[1]
+        assert Address(host="127.0.0.1", port=0).url(sockets) == f"http://127.0.0.1:{port}/mcp"
+        assert Address(host="::1", port=0, path="/x").url(sockets) == f"http://[::1]:{port}/x"
+
+
+def test_requests_may_name_the_host_that_is_served_unless_it_is_every_host():
+    assert Address(host="192.168.1.5", port=0).names == ["192.168.1.5"]
+    assert Address(host="::1", port=0).names == ["[::1]"]
+    for host in ("0.0.0.0", "::"):
+        assert Address(host=host, port=0).names == []
+
+
+def test_a_taken_port_is_named_and_nothing_is_left_open():
+    with listening("127.0.0.1") as sockets:
+        port = sockets[0].getsockname()[1]
+        with pytest.raises(click.ClickException, match=f"Port {port} on localhost is taken"):
+            listen(Address(host="localhost", port=port))
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "x" * 300, "."])
+def test_a_host_that_does_not_exist_is_named(host):
+    with pytest.raises(click.ClickException, match="There is no host"):
+        listen(Address(host=host, port=0))
+
+
+def test_an_address_of_another_machine_is_refused():
+    # 192.0.2.0/24 is for documentation (RFC 5737): no machine has an address in it.
+    with pytest.raises(click.ClickException, match="Cannot listen on port 0 of "):
+        listen(Address(host="192.0.2.1", port=0))

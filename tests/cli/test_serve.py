@@ -1,0 +1,254 @@
+"""`antiphon serve`, in processes of its own, over standard streams and over HTTP."""
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import sys
+import time
+
+import pytest
+
+NOTES = """
+import os, sys
+from antiphon import Context, Server
+
+print("printed while importing")
+os.write(1, b"written to descriptor 1 while importing\\n")
+app = Server("notes", version="1.0.0")
+
+
+@app.tool
+async def shout(text: str) -> str:
+    print("printed by a handler")
+    os.write(1, b"written to descriptor 1 by a handler\\n")
+    return text.upper()
+
+
+@app.tool
+async def is_loaded(module: str) -> bool:
+    return module in sys.modules
+
+
+@app.tool
+async def deploy(ctx: Context) -> str:
+    asked_by = await ctx.step("process", os.getpid)
+    confirmed = await ctx.confirm("Deploy?")
+    return f"{confirmed} {asked_by} {os.getpid()}"
+
+
+if __name__ == "__main__":
+    sys.exit("the main block ran")
+"""
+
+FAILING_LIFESPAN = """
+from contextlib import asynccontextmanager
+from antiphon import Server
+
+
+@asynccontextmanager
+async def lifespan(app):
+    raise RuntimeError("no database today")
+    yield
+
+
+app = Server("notes", lifespan=lifespan)
+"""
+
+
+@pytest.fixture
+def notes(tmp_path):
+    (tmp_path / "notes.py").write_text(NOTES)
+    return "notes.py"
+
+
+def call(name, **arguments):
+    return {"name": name, "arguments": arguments}
+
+
+def text_of(reply):
+    return reply["result"]["content"][0]["text"]
+
+
+# --- standard streams
+
+
+def test_a_file_is_served_on_standard_streams_until_they_end(start, notes):
+    served = start("serve", notes)
+    served.send("server/discover")
+    discovered = served.receive()["result"]
+    assert discovered["supportedVersions"] == ["2026-07-28"]
+    assert discovered["_meta"]["io.modelcontextprotocol/serverInfo"] == {"name": "notes", "version": "1.0.0"}
+    served.send("tools/call", call("shout", text="hello"), id="a")
+    reply = served.receive()
+    assert (reply["id"], text_of(reply)) == ("a", "HELLO")
+    assert served.end_of_input() == 0
+
+
+def test_nothing_but_the_protocol_reaches_stdout(start, notes):
+    served = start("serve", notes)
+    served.send("tools/call", call("shout", text="hello"))
+    assert text_of(served.receive()) == "HELLO"
+    assert served.end_of_input() == 0
+    served.text()
+    assert served.out.empty()
+    said = "".join(served.err.queue)
+    for origin in ("while importing", "by a handler"):
+        assert f"printed {origin}" in said
+        assert f"written to descriptor 1 {origin}" in said
+
+
+def test_standard_streams_need_no_http_server(start, notes):
+    served = start("serve", notes)
+    for module, loaded in (("antiphon", True), ("uvicorn", False), ("antiphon.client", False), ("sqlite3", False)):
+        served.send("tools/call", call("is_loaded", module=module))
+        assert served.receive()["result"]["structuredContent"] is loaded, module
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_standard_streams_cleanly(start, notes, number):
+    served = start("serve", notes)
+    served.send("server/discover")
+    served.receive()
+    assert served.signal(number) == 0
+    assert "Traceback" not in served.text()
+
+
+def test_the_package_runs_as_a_module(start, notes):
+    served = start("serve", notes, command=(sys.executable, "-m", "antiphon"))
+    served.send("server/discover")
+    assert "result" in served.receive()
+
+
+# --- HTTP
+
+
+def test_http_is_served_until_a_signal_ends_it_and_its_open_streams(start, notes, post, stream):
+    served = start("serve", notes, "--http", "--port", "0", "--path", "/tools", "--allow-host", "notes.example.com")
+    url = served.url()
+    assert served.announced == f"Serving notes on {url}\n"
+    assert url.startswith("http://127.0.0.1:")
+    assert url.endswith("/tools")
+    status, reply = post(url, "tools/call", call("shout", text="hello"))
+    assert (status, text_of(reply)) == (200, "HELLO")
+    assert post(url, "server/discover", host="notes.example.com")[0] == 200
+    assert post(url, "server/discover", host="other.example.com")[0] == 403
+    events = stream(url, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    assert b"notifications/subscriptions/acknowledged" in events.readline() + events.readline()
+    assert served.signal(signal.SIGTERM) == 0
+    assert b'"resultType":"complete"' in events.read()
+    assert "Traceback" not in served.text()
+
+
+def test_ctrl_c_ends_http_cleanly(start, notes, post):
+    served = start("serve", notes, "--http", "--port", "0")
+    assert post(served.url(), "server/discover")[0] == 200
+    assert served.signal(signal.SIGINT) == 0
+    assert "Traceback" not in served.text()
+
+
+def test_serving_every_address_says_that_only_localhost_is_admitted(start, notes, post):
+    served = start("serve", notes, "--http", "--host", "0.0.0.0", "--port", "0")
+    url = served.url().replace("0.0.0.0", "127.0.0.1")
+    assert post(url, "server/discover")[0] == 200
+    assert post(url, "server/discover", host="notes.example.com")[0] == 403
+    assert served.signal(signal.SIGTERM) == 0
+    assert "Only requests to localhost are answered: --allow-host NAME admits others" in served.text()
+
+
+def test_workers_share_a_key_and_end_together(start, notes, post, stream):
+    served = start("serve", notes, "--http", "--port", "0", "--workers", "2")
+    url = served.url()
+    ways = set()
+    deadline = time.monotonic() + 10
+    flows = 0
+    while flows < 20 or (len(ways) < 4 and time.monotonic() < deadline):
+        _, asked = post(url, "tools/call", call("deploy"))
+        answers = {
+            "inputResponses": {"confirm": {"action": "accept", "content": {"confirm": True}}},
+            "requestState": asked["result"]["requestState"],
+        }
+        _, done = post(url, "tools/call", {**call("deploy"), **answers})
+        confirmed, asked_by, finished_by = text_of(done).split()
+        assert confirmed == "True"
+        ways.add((asked_by, finished_by))
+        flows += 1
+    assert len(ways) == 4, "each of two workers continued what either of them had asked"
+    events = stream(url, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    assert b"acknowledged" in events.readline() + events.readline()
+    assert served.signal(signal.SIGTERM) == 0
+    assert b'"resultType":"complete"' in events.read()
+    assert "ak1_" not in served.text()
+    for worker in {worker for way in ways for worker in way}:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(worker), 0)
+
+
+def test_reload_serves_what_a_changed_file_says(start, tmp_path, post):
+    source = 'from antiphon import Server\napp = Server("{}")\n'
+    file = tmp_path / "notes.py"
+    file.write_text(source.format("before"))
+    served = start("serve", "notes.py", "--http", "--port", "0", "--reload")
+    url = served.url()
+    assert name_of(post(url, "server/discover")) == "before"
+    deadline = time.monotonic() + 15
+    seen = "before"
+    while seen != "after" and time.monotonic() < deadline:
+        # The watcher may not have been looking yet when the file was last written.
+        file.write_text(source.format("after"))
+        # A worker that is about to end may drop what it has just accepted.
+        with contextlib.suppress(ConnectionError, http.client.HTTPException):
+            seen = name_of(post(url, "server/discover"))
+    assert seen == "after"
+    assert served.signal(signal.SIGTERM) == 0
+
+
+def name_of(answer):
+    status, reply = answer
+    assert status == 200
+    return reply["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"]
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize("more", [[], ["--workers", "2"], ["--reload"]])
+def test_a_port_that_is_taken_is_said_in_one_line(antiphon, notes, more):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = antiphon("serve", notes, "--http", "--port", port, *more)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith(f"Error: Port {port} on 127.0.0.1 is taken")
+    assert "Traceback" not in ended.stderr
+
+
+def test_an_unknown_host_is_named(antiphon, notes):
+    ended = antiphon("serve", notes, "--http", "--host", "nowhere.invalid")
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == "Error: There is no host 'nowhere.invalid': see --host"
+
+
+def test_a_target_that_raises_shows_its_own_traceback(antiphon, tmp_path):
+    (tmp_path / "helper.py").write_text("def prepare():\n    return 1 / 0\n")
+    (tmp_path / "notes.py").write_text("import helper\n\nhelper.prepare()\n")
+    ended = antiphon("serve", "notes.py")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    frames = [line for line in ended.stderr.splitlines() if line.startswith("  File")]
+    assert [frame.split('"')[1] for frame in frames] == [str(tmp_path / "notes.py"), str(tmp_path / "helper.py")]
+    assert ended.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("more", [[], ["--workers", "2"]])
+def test_a_lifespan_that_fails_ends_http_with_code_1(antiphon, tmp_path, more):
+    (tmp_path / "notes.py").write_text(FAILING_LIFESPAN)
+    ended = antiphon("serve", "notes.py", "--http", "--port", "0", *more)
+    assert ended.returncode == 1
+    assert "no database today" in ended.stderr
+
+
+def test_reload_without_watchfiles_says_what_to_install(antiphon, notes, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['watchfiles'] = None\n")
+    ended = antiphon("serve", notes, "--http", "--port", "0", "--reload", env={"PYTHONPATH": str(tmp_path)})
+    assert ended.returncode == 1
+    assert ended.stderr == "Error: --reload needs watchfiles: pip install 'antiphon[reload]'\n"

@@ -1,0 +1,576 @@
+"""Standard streams: one message a line, many requests at once, and nothing else on stdout."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from messages import REVISION, SUBSCRIPTION, check_notification, check_reply, request, tool_call
+
+DEADLINE = 10.0
+
+SERVER = """
+import asyncio, logging, os, subprocess, sys, threading, time
+from antiphon import Context, Server
+from antiphon.transports import stdio
+
+app = Server("tests", version="1.0.0")
+gates = {}
+
+def gate(name):
+    return gates.setdefault(name, asyncio.Event())
+
+@app.tool
+async def echo(text: str = "x") -> str:
+    return text
+
+@app.tool
+async def open_gate(name: str) -> str:
+    gate(name).set()
+    return "opened"
+
+@app.tool
+async def wait_for(name: str, ctx: Context) -> str:
+    await ctx.progress(1)
+    try:
+        await gate(name).wait()
+    except asyncio.CancelledError:
+        gate(f"{name} was cancelled").set()
+        raise
+    return "waited"
+
+@app.tool
+async def stubborn(ctx: Context) -> str:
+    await ctx.progress(1)
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        await ctx.progress(2)
+    return "an answer for nobody"
+
+@app.tool
+async def clumsy() -> str:
+    inner = asyncio.ensure_future(asyncio.sleep(60))
+    inner.cancel()
+    await inner
+    return "never"
+
+@app.tool
+async def unfit() -> str:
+    return "\\ud800"
+
+@app.tool
+async def noisy(how: str) -> str:
+    if how == "print":
+        print("noise from print", flush=True)
+    elif how == "stdout":
+        sys.stdout.write("noise from sys.stdout")
+        sys.stdout.buffer.write(b"noise from the buffer")
+    elif how == "__stdout__":
+        print("noise from __stdout__", file=sys.__stdout__, flush=True)
+    elif how == "write":
+        os.write(1, b"noise from os.write")
+    elif how == "child":
+        subprocess.run([sys.executable, "-c", "print('noise from a child')"], check=True)
+    elif how == "input":
+        return repr(sys.stdin.read())
+    elif how == "child input":
+        return repr(subprocess.run([sys.executable, "-c", "import sys; print(len(sys.stdin.read()))"],
+                                   capture_output=True, text=True).stdout)
+    return "quiet"
+
+@app.tool
+def noisy_thread() -> str:
+    print("noise from a thread", flush=True)
+    return "quiet"
+
+@app.tool
+async def touch() -> str:
+    app.changed("tools")
+    return "touched"
+
+@app.tool
+def asleep() -> str:
+    time.sleep(60)
+    return "awake"
+
+@app.tool
+async def finish_after_end(ctx: Context) -> str:
+    await ctx.progress(1)
+    await asyncio.sleep(0.2)
+    return "finished"
+"""
+
+
+class Peer:
+    """A client of a server in a process of its own."""
+
+    def __init__(self, code=""):
+        script = f"{SERVER}\n{textwrap.dedent(code)}\napp.run()"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def write(self, *lines):
+        for line in lines:
+            self.process.stdin.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def read(self):
+        """The next line of stdout, which must be a message."""
+        line = self.process.stdout.readline()
+        assert line.endswith(b"\n"), line
+        return json.loads(line)
+
+    def call(self, message):
+        """Send a request and wait for its reply; notifications in between are checked and dropped."""
+        self.write(message)
+        return self.reply_to(message)
+
+    def reply_to(self, message):
+        while "method" in (reply := self.read()):
+            check_notification(reply)
+        check_reply(message, reply)
+        return reply
+
+    def end(self):
+        """Close stdin and give what is left on stdout, what came on stderr, and the exit code."""
+        out, err = self.process.communicate(timeout=DEADLINE)
+        return [json.loads(line) for line in out.splitlines()], err.decode(), self.process.returncode
+
+
+@pytest.fixture
+def peer():
+    peers = []
+
+    def start(code=""):
+        peers.append(Peer(code))
+        return peers[-1]
+
+    # Whatever a server does not answer must not hang the tests.
+    def give_up(*_):
+        raise TimeoutError("the server did not answer")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(6)
+    yield start
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    for one in peers:
+        one.process.kill()
+        one.process.wait()
+        for stream in (one.process.stdin, one.process.stdout, one.process.stderr):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+def text_of(reply):
+    return reply["result"]["content"][0]["text"]
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_and_a_clean_end(peer):
+    one = peer()
+    discovered = one.call(request("server/discover", id=0))
+    assert discovered["result"]["supportedVersions"] == [REVISION]
+    assert len(one.call(request("tools/list", id="list"))["result"]["tools"]) > 5
+    assert text_of(one.call(tool_call("echo", {"text": "héllo\nthere\u2028"}, id=""))) == "héllo\nthere\u2028"
+    assert one.call(tool_call("none", id=7))["error"]["code"] == -32602
+    assert one.end() == ([], "", 0)
+
+
+def test_requests_are_served_side_by_side_and_answered_as_they_finish(peer):
+    one = peer()
+    waiting = tool_call("wait_for", {"name": "a"}, id="slow")
+    one.write(waiting)
+    opening = tool_call("open_gate", {"name": "a"}, id="fast")
+    assert one.call(opening)["id"] == "fast"
+    assert text_of(one.reply_to(waiting)) == "waited"
+
+
+def test_many_requests_in_one_write_are_all_answered(peer):
+    one = peer()
+    messages = [tool_call("echo", {"text": str(number)}, id=number) for number in range(200)]
+    one.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+    replies = [one.read() for _ in messages]
+    assert {reply["id"]: text_of(reply) for reply in replies} == {number: str(number) for number in range(200)}
+
+
+def test_an_id_may_be_used_again_once_it_was_answered(peer):
+    one = peer()
+    for number in range(300):
+        assert text_of(one.call(tool_call("echo", {"text": str(number)}, id="same"))) == str(number)
+
+
+def test_an_id_that_is_under_way_may_not_be_used_again(peer):
+    one = peer()
+    waiting = tool_call("wait_for", {"name": "a"}, id=5, progress="t")
+    one.write(waiting)
+    assert one.read()["method"] == "notifications/progress"
+    one.write(tool_call("echo", id=5))
+    refused = one.read()
+    assert refused["error"]["code"] == -32600
+    assert "id" not in refused
+    one.call(tool_call("open_gate", {"name": "a"}, id=6))
+    assert text_of(one.reply_to(waiting)) == "waited"
+
+
+def test_notifications_come_before_the_reply(peer):
+    one = peer()
+    message = tool_call("wait_for", {"name": "a"}, progress="t")
+    one.write(tool_call("open_gate", {"name": "a"}, id="o"), message)
+    lines = [one.read() for _ in range(3)]
+    mine = [line for line in lines if line.get("id") != "o"]
+    assert [line.get("method", "reply") for line in mine] == ["notifications/progress", "reply"]
+
+
+def test_notifications_get_no_reply(peer):
+    one = peer()
+    for method in ("notifications/initialized", "notifications/com.example"):
+        one.write({"jsonrpc": "2.0", "method": method})
+    assert one.call(tool_call("echo", id=2))["id"] == 2
+
+
+def test_an_old_client_is_told_which_revision_is_spoken_here(peer):
+    one = peer()
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    one.write({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+    reply = one.read()
+    assert reply["id"] == 0
+    assert REVISION in json.dumps(reply["error"])
+
+
+def test_a_handler_that_cancels_itself_is_answered(peer):
+    assert peer().call(tool_call("clumsy"))["error"]["code"] == -32603
+
+
+def test_a_result_that_cannot_be_written_is_an_internal_error(peer):
+    assert peer().call(tool_call("unfit"))["error"]["code"] == -32603
+
+
+# --- cancellation -------------------------------------------------------------------------------------------------
+
+
+def cancel(id_, **more):
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id_, **more}}
+
+
+def test_a_cancelled_request_is_stopped_and_not_answered(peer):
+    one = peer()
+    for id_ in (0, 1, "", "abc"):
+        one.write(tool_call("wait_for", {"name": repr(id_)}, id=id_, progress="t"))
+        assert one.read()["method"] == "notifications/progress"
+        one.write(cancel(id_, reason="changed my mind"))
+        told = tool_call("wait_for", {"name": f"{id_!r} was cancelled"}, id="next")
+        assert one.call(told)["id"] == "next"
+    assert one.end()[0] == []
+
+
+def test_nothing_is_sent_for_a_request_after_it_was_cancelled(peer):
+    # basic/transports/stdio, Cancellation: "MUST NOT send any further messages for it".
+    one = peer()
+    one.write(tool_call("stubborn", id=1, progress="t"))
+    assert one.read()["params"]["progress"] == 1
+    one.write(cancel(1))
+    one.write(tool_call("echo", id=2))
+    left, _, code = one.end()
+    assert [message.get("id") for message in left] == [2]
+    assert code == 0
+
+
+INVALID = [
+    cancel("unknown"),
+    cancel(True),
+    cancel(1.0),
+    cancel(None),
+    cancel([1]),
+    cancel({"a": 1}),
+    cancel("1"),
+    {"jsonrpc": "2.0", "method": "notifications/cancelled"},
+    {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}},
+    {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": [1]},
+    {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": None},
+]
+
+
+def test_a_cancellation_of_nothing_is_ignored(peer):
+    # basic/patterns/cancellation, Error Handling: unknown ids and malformed notifications.
+    one = peer()
+    waiting = tool_call("wait_for", {"name": "a"}, id=1, progress="t")
+    one.write(waiting)
+    assert one.read()["method"] == "notifications/progress"
+    one.write(*INVALID)
+    one.call(tool_call("open_gate", {"name": "a"}, id=2))
+    assert text_of(one.reply_to(waiting)) == "waited"
+
+
+# --- subscriptions ------------------------------------------------------------------------------------------------
+
+
+def test_changes_are_told_on_the_shared_channel_until_cancelled(peer):
+    one = peer()
+    for id_ in ("a", "b"):
+        one.write(request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=id_))
+        acknowledged = one.read()
+        assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+        assert acknowledged["params"]["_meta"] == {SUBSCRIPTION: id_}
+    one.write(cancel("a"), tool_call("touch", id="t"))
+    lines = [one.read(), one.read()]
+    (told,) = [line for line in lines if "method" in line]
+    assert told["method"] == "notifications/tools/list_changed"
+    assert told["params"]["_meta"] == {SUBSCRIPTION: "b"}
+
+
+def test_a_stream_that_the_server_ends_gets_its_reply(peer):
+    one = peer()
+    listen = request("subscriptions/listen", {"notifications": {}}, id="l")
+    one.write(listen)
+    assert one.read()["method"] == "notifications/subscriptions/acknowledged"
+    left, _, code = one.end()
+    closing = [message for message in left if message.get("id") == "l"]
+    check_reply(listen, *closing)
+    assert closing[0]["result"]["_meta"][SUBSCRIPTION] == "l"
+    assert code == 0
+
+
+# --- nothing but protocol on stdout -------------------------------------------------------------------------------
+
+
+def test_whatever_a_handler_writes_to_stdout_goes_to_stderr(peer):
+    one = peer()
+    for how in ("print", "stdout", "__stdout__", "write", "child"):
+        assert text_of(one.call(tool_call("noisy", {"how": how}))) == "quiet"
+    assert text_of(one.call(tool_call("noisy_thread"))) == "quiet"
+    left, errors, code = one.end()
+    assert (left, code) == ([], 0)
+    for whose in ("print", "sys.stdout", "the buffer", "__stdout__", "os.write", "a child", "a thread"):
+        assert f"noise from {whose}" in errors
+
+
+def test_what_was_printed_while_the_module_loaded_is_not_in_the_way(peer):
+    one = peer("print('noise before', end='')")
+    assert one.call(tool_call("echo"))["id"] == 1
+    assert "noise before" in one.end()[1]
+
+
+def test_logging_goes_to_stderr(peer):
+    one = peer("logging.basicConfig(level=logging.INFO, stream=sys.stdout)")
+    one.call(tool_call("echo"))
+    left, errors, _ = one.end()
+    assert left == []
+    assert "tools/call" in errors
+
+
+def test_a_handler_that_reads_stdin_takes_no_messages(peer):
+    one = peer()
+    assert text_of(one.call(tool_call("noisy", {"how": "input"}))) == "''"
+    assert text_of(one.call(tool_call("noisy", {"how": "child input"}))) == repr("0\n")
+    assert one.call(tool_call("echo", id=2))["id"] == 2
+
+
+# --- lines --------------------------------------------------------------------------------------------------------
+
+
+LINES = [
+    (b"nonsense", -32700),
+    (b"{", -32700),
+    (b'{"a":"\xff"}', -32700),
+    (b"[]", -32600),
+    (b'[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]', -32600),
+    (b'{"jsonrpc":"2.0","id":1,"id":1,"method":"tools/list"}', -32600),
+    (b'{"jsonrpc":"2.0","id":null,"method":"tools/list"}', -32600),
+    (b'{"jsonrpc":"2.0","method":"tools/list"}', -32600),
+    (b"[" * 100_000, -32600),
+    (b"\x00", -32700),
+]
+
+
+def test_a_line_that_is_no_message_is_an_error_and_serving_goes_on(peer):
+    one = peer()
+    for number, (line, code) in enumerate(LINES):
+        one.write(line + b"\n")
+        reply = one.read()
+        assert reply["error"]["code"] == code, line[:80]
+        assert "id" not in reply
+        assert one.call(tool_call("echo", id=number))["id"] == number
+
+
+def test_a_response_is_refused_and_serving_goes_on(peer):
+    one = peer()
+    one.write({"jsonrpc": "2.0", "id": 9, "result": {}})
+    assert one.read()["error"]["code"] == -32600
+    assert one.call(tool_call("echo", id=2))["id"] == 2
+
+
+def test_blank_lines_are_nothing(peer):
+    one = peer()
+    one.write(b"\n", b"   \n", b"\r\n", b"\n\n\n\t\n")
+    assert one.call(tool_call("echo", id=2))["id"] == 2
+
+
+def test_lines_may_end_as_on_windows(peer):
+    one = peer()
+    one.write(json.dumps(tool_call("echo", id=3)).encode() + b"\r\n")
+    assert one.read()["id"] == 3
+
+
+def test_a_line_may_come_in_pieces(peer):
+    one = peer()
+    whole = json.dumps(tool_call("echo", {"text": "é"}, id=3), ensure_ascii=False).encode() + b"\n"
+    for start in range(0, len(whole), 7):
+        one.write(whole[start : start + 7])
+    assert text_of(one.read()) == "é"
+
+
+LIMIT = "stdio.MAX_LINE = 1000; stdio.serve.__kwdefaults__['max_line'] = 1000"
+
+
+def long_line(length):
+    message = tool_call("echo", {"text": ""}, id="long")
+    message["params"]["arguments"]["text"] = "x" * (length - len(json.dumps(message)))
+    return json.dumps(message).encode()
+
+
+def test_a_line_may_be_as_long_as_the_limit_and_no_longer(peer):
+    one = peer(LIMIT)
+    one.write(long_line(1000) + b"\n")
+    assert one.read()["id"] == "long"
+    for length in (1001, 70_000, 300_000):
+        one.write(long_line(length) + b"\n")
+        reply = one.read()
+        assert reply["error"]["code"] == -32600
+        assert "1000" in reply["error"]["message"]
+        assert "id" not in reply
+        assert one.call(tool_call("echo", id=length))["id"] == length
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_not_taken_for_a_message(peer):
+    one = peer(LIMIT)
+    smuggled = json.dumps(tool_call("echo", id="smuggled")).encode()
+    # One read of the pipe at a time, so that the message stands alone in the buffer.
+    one.write(b"x" * 65536 * 4)
+    one.write(b" " * 2000)
+    one.write(smuggled)
+    left, _, code = one.end()
+    assert [message.get("id") for message in left] in ([], [None])
+    assert code == 0
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_line_needs_no_newline(peer):
+    one = peer()
+    one.write(json.dumps(tool_call("echo", id="last")).encode())
+    left, _, code = one.end()
+    assert [message["id"] for message in left] == ["last"]
+    assert code == 0
+
+
+def test_what_is_under_way_at_the_end_of_input_is_finished(peer):
+    one = peer()
+    one.write(tool_call("finish_after_end", id="f", progress="t"))
+    assert one.read()["method"] == "notifications/progress"
+    left, errors, code = one.end()
+    assert [text_of(message) for message in left] == ["finished"]
+    assert (errors, code) == ("", 0)
+
+
+def test_what_never_finishes_is_cancelled_at_the_end(peer):
+    one = peer("stdio.GRACE = 0.2")
+    one.write(tool_call("wait_for", {"name": "never"}, id="w", progress="t"))
+    assert one.read()["method"] == "notifications/progress"
+    left, errors, code = one.end()
+    assert left == []
+    assert "Traceback" not in errors
+    assert code == 0
+
+
+def test_a_thread_that_never_finishes_does_not_keep_the_process(peer):
+    one = peer("stdio.GRACE = 0.2")
+    one.write(tool_call("asleep", id="a"))
+    assert one.call(tool_call("echo", id=2))["id"] == 2
+    one.process.stdin.close()
+    assert one.process.wait(5) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(peer, number):
+    one = peer()
+    one.call(tool_call("echo"))
+    one.process.send_signal(number)
+    assert one.process.wait(5) == 0
+    assert one.process.stderr.read() == b""
+
+
+def test_a_signal_lets_what_is_under_way_finish(peer):
+    one = peer()
+    message = tool_call("finish_after_end", id="f", progress="t")
+    one.write(message)
+    assert one.read()["method"] == "notifications/progress"
+    one.process.terminate()
+    assert text_of(one.reply_to(message)) == "finished"
+    assert one.process.wait(5) == 0
+
+
+def test_a_client_that_stops_listening_ends_it(peer):
+    one = peer()
+    one.call(tool_call("echo"))
+    one.process.stdout.close()
+    one.write(tool_call("echo", id=2))
+    assert one.process.wait(8) == 0
+    assert b"Traceback" not in one.process.stderr.read()
+
+
+def test_the_lifespan_surrounds_it_all(peer):
+    one = peer(
+        """
+        from contextlib import asynccontextmanager
+
+        @asynccontextmanager
+        async def life(server):
+            print("up", file=sys.stderr)
+            yield "state"
+            print("down", file=sys.stderr)
+
+        app._lifespan = life
+
+        @app.tool
+        async def look(ctx: Context) -> str:
+            return ctx.lifespan
+        """
+    )
+    assert text_of(one.call(tool_call("look"))) == "state"
+    assert one.end() == ([], "up\ndown\n", 0)
+
+
+def test_stdout_is_given_back_at_the_end():
+    script = f"{SERVER}\napp.run()\nprint('after')"
+    done = subprocess.run([sys.executable, "-c", script], input=b"", capture_output=True, timeout=DEADLINE, check=True)
+    assert done.stdout == b"after\n"
+
+
+# --- in process ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_pipe_serves_any_two_descriptors(app):
+    from antiphon.transports.stdio import Pipe
+
+    app.add_tool(lambda: "x", name="echo")
+    source, into = os.pipe()
+    out_of, sink = os.pipe()
+    serving = asyncio.ensure_future(Pipe(app, source, sink).run())
+    os.write(into, json.dumps(tool_call("echo")).encode() + b"\n")
+    line = await asyncio.wait_for(asyncio.to_thread(os.read, out_of, 65536), 5)
+    check_reply(tool_call("echo"), json.loads(line))
+    os.close(into)
+    await asyncio.wait_for(serving, 5)
+    for descriptor in (source, out_of, sink):
+        os.close(descriptor)
