@@ -44,17 +44,22 @@ def tool_call(name, arguments=None, *, id=1, **about):
 
 def headers_for(message):
     """The headers that go with a request over HTTP; only plain names, no sentinel."""
+    method, params = message.get("method"), message.get("params")
     headers = {
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",
         "host": "localhost:8000",
         "mcp-protocol-version": REVISION,
-        "mcp-method": message.get("method", ""),
+        "mcp-method": _plain(method),
     }
-    target = NAMED.get(message.get("method"))
-    if target is not None and isinstance(message.get("params", {}).get(target), str):
-        headers["mcp-name"] = message["params"][target]
+    target = NAMED.get(method) if isinstance(method, str) else None
+    if target is not None and isinstance(params, dict):
+        headers["mcp-name"] = _plain(params.get(target))
     return headers
+
+
+def _plain(value):
+    return value if isinstance(value, str) and value.isascii() and value.isprintable() else None
 
 
 # --- the referee --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from antiphon import (
     Sampled,
     Seal,
     Server,
+    SignedState,
     ToolError,
     ask,
     input_required,
@@ -477,6 +478,8 @@ async def test_a_handler_may_deal_with_a_refusal_itself(app: Server) -> None:
 
 # --- state -------------------------------------------------------------------------------------------------------
 
+codecs = pytest.mark.parametrize("codec", [Seal(KEY), SignedState(KEY)], ids=["Seal", "SignedState"])
+
 
 @pytest.mark.parametrize(
     ("shape", "value"),
@@ -495,11 +498,12 @@ async def test_a_handler_may_deal_with_a_refusal_itself(app: Server) -> None:
     ],
     ids=str,
 )
-async def test_state_comes_back_as_what_went_in(shape: Any, value: object) -> None:
+@codecs
+async def test_state_comes_back_as_what_went_in(codec: Seal | SignedState, shape: Any, value: object) -> None:
     seen: list[object] = []
 
     def make() -> Server:
-        app = Server("stateful", seal=Seal(KEY))
+        app = Server("stateful", seal=codec)
 
         @app.tool
         async def work(ctx: Context) -> str | InputRequired:
@@ -515,7 +519,9 @@ async def test_state_comes_back_as_what_went_in(shape: Any, value: object) -> No
     assert type(seen[0]) is type(value)
 
 
-async def test_without_a_state_there_is_none(app: Server) -> None:
+@codecs
+async def test_without_a_state_there_is_none(codec: Seal | SignedState) -> None:
+    app = Server("stateless", seal=codec)
     seen: list[object] = []
 
     @app.tool

@@ -415,6 +415,38 @@ async def test_with_a_store_steps_are_remembered_as_long_as_a_token_of_theirs_ma
     assert effects == ["Ada"]
 
 
+async def test_with_a_store_a_step_outlives_the_request_that_began_it() -> None:
+    """A client that hung up and sent the leg again must not pay twice."""
+    app = Server("patient", seal=Seal(KEY), store=MemoryStore())
+    entered, may_end = threading.Event(), threading.Event()
+    effects: list[int] = []
+
+    def pay() -> int:
+        entered.set()
+        may_end.wait(5)
+        effects.append(1)
+        return len(effects)
+
+    @app.tool
+    async def buy(ctx: Context) -> str:
+        await asks(ctx, "a")
+        return f"receipt {await ctx.step('pay', pay)}"
+
+    first = await leg(app, *tool("buy"))
+    hung_up = asyncio.create_task(leg(app, *tool("buy"), state=first.token, responses={"a": ANSWERS["a"]}))
+    await asyncio.to_thread(entered.wait, 5)
+    hung_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hung_up
+    again = asyncio.create_task(leg(app, *tool("buy"), state=first.token, responses={"a": ANSWERS["a"]}))
+    await turns(20)
+    may_end.set()
+    async with asyncio.timeout(5):
+        last = await again
+    assert last.result["content"][0]["text"] == "receipt 1"
+    assert effects == [1]
+
+
 async def test_with_a_store_different_flows_do_not_share_steps() -> None:
     store, effects = MemoryStore(), list[str]()
     app = stepping(store, effects)

@@ -230,14 +230,22 @@ async def test_the_log_says_why_and_the_client_does_not(
     assert "'deploy'" in caplog.text
 
 
-async def test_the_log_does_not_repeat_the_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_repeats_neither_tokens_nor_keys_nor_answers(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    app = deploying()
-    token = await token_of(app)
-    await leg(app, *CALL, state=token + "A", responses=YES)
-    await leg(app, *CALL, state=token, responses=YES)
-    assert token[20:] not in caplog.text
-    assert KEY[8:] not in caplog.text
+    app = Server("quiet", seal=Seal(KEY))
+
+    @app.tool
+    async def name(ctx: Context) -> str | InputRequired:
+        await ctx.step("step", lambda: "a result to keep quiet")
+        return (await ctx.elicit("Name?", str, key="name")).unwrap()
+
+    token = await token_of(app, tool("name"))
+    answer = {"name": accept(value="an answer to keep quiet")}
+    await leg(app, *tool("name"), state=token + "A", responses=answer)
+    await leg(app, *tool("name"), state=token, responses=answer)
+    assert "refused" in caplog.text
+    for secret in (token[20:], KEY[8:], "to keep quiet"):
+        assert secret not in caplog.text
 
 
 @pytest.mark.parametrize("call", [tool("ping"), resource("env://prod"), prompt("deploy", env="x"), tool("gone")])

@@ -37,6 +37,7 @@ def words() -> dict[str, Callable[..., Any]]:
     return {
         "Http": Http,
         "headers_for": headers_for,
+        "in_turn": driver.in_turn,
         "listed": listed,
         "send": send,
         "tool_call": tool_call,

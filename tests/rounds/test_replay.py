@@ -50,9 +50,13 @@ def text(key: str | None = "a", message: str = "A?") -> Question:
 # --- the journal -------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_goes_through_a_token_and_counts_its_rounds() -> None:
+@pytest.mark.parametrize("readable", [False, True])
+def test_a_journal_goes_through_a_token_and_counts_its_rounds(readable: bool) -> None:
+    empty = Journal.unpack(Journal(FLOW).pack(readable=readable))
+    assert (empty.flow, empty.round, empty.asked, empty.answers, empty.steps) == (FLOW, 2, {}, {}, {})
+    assert empty.state is None
     journal = Journal(FLOW, steps={"s": b"1"}, state=b'{"a":1}', asked={"q": Asked(b"12345678", 1)})
-    again = Journal.unpack(journal.pack())
+    again = Journal.unpack(journal.pack(readable=readable))
     assert (again.flow, again.round) == (FLOW, 2)
     assert (again.steps, again.state, again.asked) == (journal.steps, journal.state, journal.asked)
     assert Journal.unpack(again.pack()).round == 3
@@ -68,6 +72,9 @@ def test_journals_do_not_share_what_they_hold() -> None:
 @example(b"")
 @example(b"\x90")
 @example(b"\x91\xc4\x01a")
+@example(b"{")
+@example(b"{}")
+@example(b'{"flow":"zz","round":1,"asked":{},"answers":{},"steps":{},"state":null}')
 @example(b"\xc1")
 @example(b"\x96\xc4\x01a\xa1b\x80\x80\x80\xc0")
 def test_what_is_no_journal_is_a_value_error(payload: bytes) -> None:

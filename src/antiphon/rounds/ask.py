@@ -33,6 +33,7 @@ from antiphon.types import (
 
 __all__ = ["Question", "form", "roots", "sample", "url"]
 
+_FORM = (("elicitation", "form"),)
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -43,7 +44,9 @@ class _Roots(msgspec.Struct):
 class Question:
     """One thing to ask a client: the request that travels, and the shape that its answer must have."""
 
-    __slots__ = ("_print", "again", "form", "key", "kind", "method", "needs", "params", "ttl")
+    __slots__ = ("_params", "_print", "again", "form", "key", "kind", "method", "needs", "ttl")
+
+    form: Form | None
 
     def __init__(
         self,
@@ -52,16 +55,15 @@ class Question:
         params: JsonObject,
         needs: tuple[tuple[str, ...], ...],
         *,
-        form: Form | None = None,
         key: str | None = None,
         ttl: float | None = None,
         again: bool = False,
     ) -> None:
         self.kind = kind
         self.method = method
-        self.params = params
+        self._params = params
         self.needs = needs
-        self.form = form
+        self.form = None
         self.key = key
         self.ttl = ttl
         self.again = again
@@ -69,6 +71,10 @@ class Question:
 
     def __repr__(self) -> str:
         return f"<Question {self.kind} {self.params.get('message', '')!r}>"
+
+    @property
+    def params(self) -> JsonObject:
+        return self._params
 
     @property
     def name(self) -> str:
@@ -94,43 +100,69 @@ class Question:
         fields: JsonObject = raw if type(raw) is dict else {}
         action = fields.get("action")
         if action == "accept":
-            return Accepted(None if self.form is None else self.form.read(fields.get("content")))
+            return Accepted(self._content(fields.get("content")))
         if action == "decline":
             return Declined()
         if action == "cancel":
             return Cancelled()
         raise Mismatch("expected an action of accept, decline or cancel")
 
+    def recall(self, raw: JsonObject) -> Any:
+        """The same for a response that was read before: forms need not be checked twice."""
+        return self.read(raw)
+
+    def _content(self, content: object) -> Any:  # noqa: ARG002 -- a page that was opened has none
+        return None
+
+
+class FormQuestion(Question):
+    """A form. Cheap to make again on each round: its parameters and its schema's digest are made once, when needed."""
+
+    __slots__ = ("_message",)
+
+    form: Form
+
+    def __init__(self, message: str, form: Form, *, key: str | None, ttl: float | None, again: bool) -> None:
+        self.kind = "form"
+        self.method = "elicitation/create"
+        self.needs = _FORM
+        self.form = form
+        self.key = key
+        self.ttl = ttl
+        self.again = again
+        self._message = message
+        self._print = None
+
+    @property
+    def params(self) -> JsonObject:
+        return {"mode": "form", "message": self._message, "requestedSchema": self.form.schema}
+
+    @property
+    def fingerprint(self) -> bytes:
+        if self._print is None:
+            stamp = self.form.stamp
+            if stamp is None:
+                stamp = self.form.stamp = blake2b(_encode(self.form.schema), digest_size=16).digest()
+            self._print = blake2b(stamp + self._message.encode(errors="surrogatepass"), digest_size=8).digest()
+        return self._print
+
+    def recall(self, raw: JsonObject) -> Any:
+        return Accepted(self.form.recall(raw["content"])) if raw["action"] == "accept" else self.read(raw)
+
+    def _content(self, content: object) -> Any:
+        return self.form.read(content)
+
 
 def form(
     message: str, shape: object, *, key: str | None = None, ttl: float | None = None, again: bool = False
 ) -> Question:
     """A form for the user. ``again=True`` allows asking again after a refusal."""
-    made = form_of(shape)
-    return Question(
-        "form",
-        "elicitation/create",
-        {"mode": "form", "message": message, "requestedSchema": made.schema},
-        (("elicitation", "form"),),
-        form=made,
-        key=key,
-        ttl=ttl,
-        again=again,
-    )
+    return FormQuestion(message, form_of(shape), key=key, ttl=ttl, again=again)
 
 
 def confirm(message: str, *, key: str | None = None, ttl: float | None = None, again: bool = False) -> Question:
     """A form with one box to tick."""
-    return Question(
-        "form",
-        "elicitation/create",
-        {"mode": "form", "message": message, "requestedSchema": _CONFIRM.schema},
-        (("elicitation", "form"),),
-        form=_CONFIRM,
-        key=key or "confirm",
-        ttl=ttl,
-        again=again,
-    )
+    return FormQuestion(message, _CONFIRM, key=key or "confirm", ttl=ttl, again=again)
 
 
 def url(message: str, url: str, *, key: str | None = None, ttl: float | None = None, again: bool = False) -> Question:

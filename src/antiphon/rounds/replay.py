@@ -39,6 +39,8 @@ class Answered(msgspec.Struct, array_like=True):
     fingerprint: bytes
     response: bytes
     """The client's raw response as JSON: read again on each round, by the question's own shape."""
+    read: bool = False
+    """Whether a question has read it and found it valid."""
 
 
 class Journal(msgspec.Struct, array_like=True):
@@ -51,8 +53,9 @@ class Journal(msgspec.Struct, array_like=True):
     steps: dict[str, bytes] = {}
     state: bytes | None = None
 
-    def pack(self) -> bytes:
-        return _pack(self)
+    def pack(self, *, readable: bool = False) -> bytes:
+        """The journal as bytes: small, or as JSON for a token that is meant to be read."""
+        return _encode(_Readable.of(self)) if readable else _pack(self)
 
     def weights(self) -> str:
         """What fills the journal, heaviest first: for the log."""
@@ -68,15 +71,54 @@ class Journal(msgspec.Struct, array_like=True):
     def unpack(cls, payload: bytes) -> "Journal":
         """ValueError if the payload is no journal, such as one of an older release."""
         try:
-            journal = _unpack(payload)
+            journal = _read(payload).journal() if payload.startswith(b"{") else _unpack(payload)
         except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
             raise ValueError(str(fault)) from None
         journal.round += 1
         return journal
 
 
+class _Readable(msgspec.Struct):
+    """A journal as JSON, with what was answered, stored and given as state in plain sight."""
+
+    flow: str
+    round: int
+    asked: dict[str, tuple[str, int]]
+    answers: dict[str, tuple[str, msgspec.Raw, bool]]
+    steps: dict[str, msgspec.Raw]
+    state: msgspec.Raw | None
+
+    @classmethod
+    def of(cls, journal: Journal) -> "_Readable":
+        return cls(
+            flow=journal.flow.hex(),
+            round=journal.round,
+            asked={name: (item.fingerprint.hex(), item.drift) for name, item in journal.asked.items()},
+            answers={
+                name: (item.fingerprint.hex(), msgspec.Raw(item.response), item.read)
+                for name, item in journal.answers.items()
+            },
+            steps={name: msgspec.Raw(item) for name, item in journal.steps.items()},
+            state=None if journal.state is None else msgspec.Raw(journal.state),
+        )
+
+    def journal(self) -> Journal:
+        return Journal(
+            flow=bytes.fromhex(self.flow),
+            round=self.round,
+            asked={name: Asked(bytes.fromhex(print_), drift) for name, (print_, drift) in self.asked.items()},
+            answers={
+                name: Answered(bytes.fromhex(print_), bytes(raw), read)
+                for name, (print_, raw, read) in self.answers.items()
+            },
+            steps={name: bytes(raw) for name, raw in self.steps.items()},
+            state=None if self.state is None else bytes(self.state),
+        )
+
+
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(Journal).decode
+_read = msgspec.json.Decoder(_Readable).decode
 
 
 class InputRequired:
@@ -173,16 +215,22 @@ class Conversation:
         print_ = question.fingerprint
         answered = self.journal.answers.get(name)
         if answered is not None and answered.fingerprint == print_:
-            return question.read(_decode(answered.response))
+            if answered.read:
+                return question.recall(_decode(answered.response))
+            return self._readable(name, question, _decode(answered.response))
         asked = self.journal.asked.get(name)
         if asked is not None and asked.fingerprint == print_ and name in self.arrived:
-            try:
-                answer = question.read(self.arrived[name])
-            except Mismatch:
-                return None
-            self._keep(name)
-            return answer
+            return self._readable(name, question, self.arrived[name])
         return None
+
+    def _readable(self, name: str, question: Question, response: object) -> Any:
+        """The answer in a response, which is then kept as read; None if it does not fit the question."""
+        try:
+            answer = question.read(response)
+        except Mismatch:
+            return None
+        self.journal.answers[name] = Answered(question.fingerprint, _encode(response), read=True)
+        return answer
 
     def _moved(self, name: str, question: Question) -> Any:
         """An answer to the same question under another automatic name, as when a newer tool asks one more before it."""

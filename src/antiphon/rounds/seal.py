@@ -219,6 +219,8 @@ class Seal:
     Nonces are random: give a busy fleet a new first key before four thousand million tokens (NIST SP 800-38D, 8.3).
     """
 
+    readable: Final = False
+
     __slots__ = ("_ciphers", "_first", "_ring", "audience", "max_bytes", "single_use", "ttl")
 
     def __init__(
@@ -335,6 +337,8 @@ class SignedState:
     The token is base64url(claims, newline, payload) `.` base64url(MAC), where the claims are the JSON object
     `{"exp": seconds, "id": text}`. `bound_to` is in the MAC, not in the text.
     """
+
+    readable: Final = True
 
     __slots__ = ("_ring", "audience", "max_bytes", "single_use", "ttl")
 

@@ -21,6 +21,8 @@ class Guard(Protocol):
     def audience(self) -> str | None: ...
     @property
     def single_use(self) -> bool: ...
+    @property
+    def readable(self) -> bool: ...
 
     def seal(self, payload: bytes, *, bound_to: bytes, now: float, ttl: float | None = None, entropy: bytes) -> str: ...
 
@@ -34,7 +36,7 @@ def guard_of(codec: Seal | SignedState | Codec) -> Guard:
 class Enclosed:
     """A user's own codec, given what it does not know of: expiry, a token's id and the call it is bound to."""
 
-    __slots__ = ("_codec", "audience", "max_bytes", "single_use", "ttl")
+    __slots__ = ("_codec", "audience", "max_bytes", "readable", "single_use", "ttl")
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -42,6 +44,7 @@ class Enclosed:
         self.audience: str | None = getattr(codec, "audience", None)
         self.single_use = bool(getattr(codec, "single_use", False))
         self.max_bytes = int(getattr(codec, "max_bytes", 65536))
+        self.readable = False
 
     def seal(self, payload: bytes, *, bound_to: bytes, now: float, ttl: float | None = None, entropy: bytes) -> str:
         expires = now + (self.ttl if ttl is None else ttl)

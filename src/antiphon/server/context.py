@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -222,32 +222,30 @@ class Context:
     # --- asking, by awaiting --------------------------------------------------------------------------------------
 
     @overload
-    async def elicit(
+    def elicit(
         self, message: str, shape: type[T], *, key: str | None = None, ttl: float | None = None
-    ) -> Answer[T]: ...
+    ) -> Coroutine[Any, Any, Answer[T]]: ...
     @overload
-    async def elicit(
+    def elicit(
         self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
-    ) -> Answer[Any]: ...
-    async def elicit(
+    ) -> Coroutine[Any, Any, Answer[Any]]: ...
+    def elicit(
         self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
-    ) -> Answer[Any]:
+    ) -> Coroutine[Any, Any, Answer[Any]]:
         """Ask the user to fill in a form."""
-        answer: Answer[Any] = await self._ask(ask.form(message, shape, key=key, ttl=ttl))
-        return answer
+        return self._ask(ask.form(message, shape, key=key, ttl=ttl))
 
-    async def elicit_url(
+    def elicit_url(
         self, message: str, url: str, *, key: str | None = None, ttl: float | None = None
-    ) -> Answer[None]:
+    ) -> Coroutine[Any, Any, Answer[None]]:
         """Ask the user to open a page. Accepted means that they agreed to, not that they are done there."""
-        answer: Answer[None] = await self._ask(ask.url(message, url, key=key, ttl=ttl))
-        return answer
+        return self._ask(ask.url(message, url, key=key, ttl=ttl))
 
     async def confirm(self, message: str, *, key: str | None = None, ttl: float | None = None) -> bool:
         """Whether the user accepted and ticked the box. Everything else is no."""
         return _ticked(await self._ask(ask.confirm(message, key=key, ttl=ttl)))
 
-    async def sample(
+    def sample(
         self,
         messages: str | Message | Sequence[str | Message],
         *,
@@ -262,7 +260,7 @@ class Context:
         metadata: JsonObject | None = None,
         key: str | None = None,
         ttl: float | None = None,
-    ) -> Sample:
+    ) -> Coroutine[Any, Any, Sample]:
         """Ask the client's model for a completion."""
         question = ask.sample(
             messages,
@@ -278,13 +276,11 @@ class Context:
             key=key,
             ttl=ttl,
         )
-        answer: Sample = await self._ask(question)
-        return answer
+        return self._ask(question)
 
-    async def roots(self, *, key: str | None = None, ttl: float | None = None) -> list[Root]:
+    def roots(self, *, key: str | None = None, ttl: float | None = None) -> Coroutine[Any, Any, list[Root]]:
         """Ask for the folders that the user opened to this server."""
-        answer: list[Root] = await self._ask(ask.roots(key=key, ttl=ttl))
-        return answer
+        return self._ask(ask.roots(key=key, ttl=ttl))
 
     # --- asking, by returning -------------------------------------------------------------------------------------
 

@@ -101,6 +101,7 @@ class Service:
         self.clock = clock
         self.state: Any = None
         self.store: Store = store if store is not None else MemoryStore()
+        self.has_shared_store = store is not None and not isinstance(store, MemoryStore)
         self.subscriptions = Subscriptions()
         self.process_key = False
         self._guard: Guard = guard_of(self._keyed(seal))
@@ -334,6 +335,11 @@ class Service:
             self.state = None
 
     @property
+    def single_use(self) -> bool:
+        """Whether each token is accepted once."""
+        return self._guard.single_use
+
+    @property
     def is_running(self) -> bool:
         return self._running > 0
 
@@ -411,7 +417,7 @@ class Service:
             )
         try:
             result["requestState"] = self._guard.seal(
-                talk.journal.pack(),
+                talk.journal.pack(readable=self._guard.readable),
                 bound_to=self._bound(ctx),
                 now=self.clock(),
                 ttl=min(limits) if limits else None,

@@ -19,12 +19,14 @@ __all__ = ["Form", "Several", "form_of"]
 class Form:
     """What is asked (`schema`, the protocol's requestedSchema) and what an answer means."""
 
-    __slots__ = ("_build", "_entries", "name", "schema")
+    __slots__ = ("_build", "_entries", "name", "schema", "stamp")
 
     def __init__(self, name: str, entries: Sequence[Entry], build: Callable[[dict[str, Any]], object]) -> None:
         self.name = name
         self._entries = tuple(entries)
         self._build = build
+        self.stamp: bytes | None = None
+        """Room for a digest of the schema, made by whoever needs one."""
         properties = {entry.wire: entry.schema for entry in entries}
         self.schema: dict[str, object] = {"type": "object", "properties": properties}
         if required := [entry.wire for entry in entries if entry.required]:
@@ -42,6 +44,12 @@ class Form:
             raise
         except (TypeError, ValueError) as problem:  # what a class's own checks have to say
             raise Mismatch(str(problem)) from problem
+
+    def recall(self, content: Mapping[str, object]) -> Any:
+        """The typed value of a content that was read before, under the same schema: converted, not checked again."""
+        return self._build(
+            {entry.name: entry.convert(content[entry.wire]) for entry in self._entries if entry.wire in content}
+        )
 
     def fill(self, content: Mapping[str, object]) -> dict[str, object]:
         """The content with defaults for what is absent, as it goes on the wire; Mismatch when it is not valid."""

@@ -13,26 +13,27 @@ FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u0080-\U0010ffff-]+"
 _LABEL = r"[A-Za-z0-9\u0080-\U0010ffff](?:[A-Za-z0-9\u0080-\U0010ffff-]{0,61}[A-Za-z0-9\u0080-\U0010ffff])?"
-_EMAIL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*")
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_DATE_TIME = re.compile(r"[0-9-]{10}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})")
+# Plain texts, which `re` compiles when first used: the character classes cost 25 ms.
+_EMAIL = rf"{_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*"
+_URI = r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+"
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_DATE_TIME = r"[0-9-]{10}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
 
 
 def _is_email(text: str) -> bool:
-    return len(text) <= 320 and _EMAIL.fullmatch(text) is not None
+    return len(text) <= 320 and re.fullmatch(_EMAIL, text) is not None
 
 
 def _is_uri(text: str) -> bool:
-    return _URI.fullmatch(text) is not None and bool(urlsplit(text).scheme)
+    return re.fullmatch(_URI, text) is not None and bool(urlsplit(text).scheme)
 
 
 def _is_date(text: str) -> bool:
-    return _DATE.fullmatch(text) is not None and bool(dt.date.fromisoformat(text))
+    return re.fullmatch(_DATE, text) is not None and bool(dt.date.fromisoformat(text))
 
 
 def _is_date_time(text: str) -> bool:
-    return _DATE_TIME.fullmatch(text) is not None and bool(dt.datetime.fromisoformat(text.upper()))
+    return re.fullmatch(_DATE_TIME, text) is not None and bool(dt.datetime.fromisoformat(text.upper()))
 
 
 _CHECKS: dict[FormatName, tuple[Callable[[str], bool], str]] = {

@@ -58,6 +58,11 @@ class Endpoint:
     ) -> None:
         if not path.startswith("/"):
             raise ValueError(f"path must start with '/', got {path!r}")
+        if service.single_use and not service.has_shared_store:
+            log.warning(
+                "single_use is kept in this process's memory: a second instance would accept the same token once more."
+                " Give the Server a store that all instances share."
+            )
         self.service = service
         self._path = path.rstrip("/") or "/"
         self._hosts = _Allowed(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
