@@ -3,7 +3,8 @@
 The tool asks the user to open a page (URL mode), and waits for nothing. The page takes the secret and puts it into the
 store. The next leg of the call, on whichever instance, finds it there. What keeps it safe:
 
-* the page's address carries a random ticket, kept in the store with the principal who started the call, and it expires;
+* the page's address carries a random ticket, kept in the store with the principal who started the call; it expires,
+  and it serves once;
 * the page serves only that principal, so a link that is passed on to somebody else is of no use (the phishing attack
   of the specification, client/elicitation);
 * the secret goes from the browser to the store: not into a result, a question, the token or the log.
@@ -21,6 +22,7 @@ from antiphon import Accepted, Context, Seal, Server, SQLiteStore, ToolError
 
 BASE = os.environ.get("BASE_URL", "http://127.0.0.1:8000")
 MINUTES = 10 * 60
+MOST = 4096
 
 # One file for all instances on this machine; keys from ANTIPHON_KEYS, so that all of them can open all tokens.
 store = SQLiteStore(os.environ.get("STORE", "secrets.db"))
@@ -29,13 +31,24 @@ app = Server("vault", version="1.0.0", store=store, seal=Seal(ttl=MINUTES))
 # Stands for your login: a bearer token for MCP clients, a session cookie for browsers, one user behind both.
 USERS = {"ada-token": "ada", "bob-token": "bob"}
 
+DONE = b""
+"""What a ticket is worth once its page has served: before, it is its owner's name."""
 
-def user(scope: Any) -> str | None:
-    """Who is authenticated, by either credential."""
-    headers = dict(scope["headers"])
-    bearer = headers.get(b"authorization", b"").decode("latin-1").removeprefix("Bearer ")
-    cookie = headers.get(b"cookie", b"").decode("latin-1").removeprefix("session=")
-    return USERS.get(bearer) or USERS.get(cookie)
+
+def caller(scope: Any) -> str | None:
+    """Who calls the tool: the owner of the bearer token. A browser sends cookies on its own accord, so none count."""
+    return USERS.get(header(scope, b"authorization").removeprefix("Bearer "))
+
+
+def visitor(scope: Any) -> str | None:
+    """Who looks at the page: the owner of the session cookie."""
+    cookies = dict(pair.strip().partition("=")[::2] for pair in header(scope, b"cookie").split(";"))
+    return USERS.get(cookies.get("session", ""))
+
+
+def header(scope: Any, name: bytes) -> str:
+    value: bytes = dict(scope["headers"]).get(name, b"")
+    return value.decode("latin-1")
 
 
 async def open_ticket(principal: str | None) -> str:
@@ -53,7 +66,9 @@ async def connect_account(ctx: Context) -> str:
     ticket = await ctx.step("ticket", open_ticket, ctx.principal)
     page = f"{BASE}/secret/{ticket}"
     message = "Enter your API key on our page, then continue."
-    while await store.get(f"done:{ticket}") is None:
+    while (owner := await store.get(f"ticket:{ticket}")) != DONE:
+        if owner is None:
+            raise ToolError("The page has expired. Call again for a new one.")
         answer = await ctx.elicit_url(message, page)
         if not isinstance(answer, Accepted):
             return "No account connected."
@@ -65,30 +80,37 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
     """The page: a form on GET, the secret on POST."""
     ticket = scope["path"].removeprefix("/secret/")
     owner = await store.get(f"ticket:{ticket}") if scope["path"].startswith("/secret/") else None
-    visitor = user(scope)
-    if owner is None:
+    user = visitor(scope)
+    if not owner:
         await respond(send, 404, "This page has expired, or never was.")
-    elif visitor is None or visitor.encode() != owner:
+    elif user is None or user.encode() != owner:
         await respond(send, 403, "This page is for the person who started the request. Sign in as that person.")
     elif scope["method"] == "POST":
-        form = parse_qs((await read(receive)).decode())
-        await store.put(f"key:{visitor}", form.get("key", [""])[0].encode())
-        await store.put(f"done:{ticket}", b"1", ttl=MINUTES)
-        await store.take(f"ticket:{ticket}")
-        await respond(send, 200, "Thank you. You may close this page and continue.")
+        await keep(send, ticket, user, await read(receive))
     else:
         field = '<input name="key" type="password" autocomplete="off" required>'
-        label = f"<label>API key for {html.escape(visitor)}: {field}</label>"
+        label = f"<label>API key for {html.escape(user)}: {field}</label>"
         await respond(send, 200, f'<form method="post">{label} <button>Send</button></form>')
 
 
-async def read(receive: Any, most: int = 65536) -> bytes:
-    body = b""
+async def keep(send: Any, ticket: str, user: str, body: bytes) -> None:
+    key = parse_qs(body.decode("latin-1")).get("key", [""])[0]
+    if not key or len(body) > MOST:
+        await respond(send, 400, "That is no key. Go back and try again.")
+        return
+    await store.put(f"key:{user}", key.encode())
+    await store.put(f"ticket:{ticket}", DONE, ttl=MINUTES)
+    await respond(send, 200, "Thank you. You may close this page and continue.")
+
+
+async def read(receive: Any) -> bytes:
+    """The body, or as much of it as shows that it is too long."""
+    body = bytearray()
     while True:
         event = await receive()
         body += event.get("body", b"")
-        if not event.get("more_body") or len(body) > most:
-            return body[:most]
+        if not event.get("more_body") or len(body) > MOST:
+            return bytes(body)
 
 
 async def respond(send: Any, status: int, body: str) -> None:
@@ -102,7 +124,7 @@ async def respond(send: Any, status: int, body: str) -> None:
     await send({"type": "http.response.body", "body": f"<!doctype html><title>Vault</title>{body}".encode()})
 
 
-asgi = app.asgi(principal=user, fallback=page)
+asgi = app.asgi(principal=caller, fallback=page)
 
 if __name__ == "__main__":
-    app.run("http", principal=user, fallback=page)
+    app.run("http", principal=caller, fallback=page)

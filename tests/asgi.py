@@ -45,6 +45,8 @@ class Exchange:
         self._gone = asyncio.Event()
         self._news = asyncio.Condition()
         self._read = 0
+        self.watched = asyncio.Event()
+        """Set when the application waits for the client to go away."""
         self.status = None
         self.headers = {}
         self.body = b""
@@ -58,6 +60,7 @@ class Exchange:
         if self._incoming:
             chunk = self._incoming.pop(0)
             return {"type": "http.request", "body": chunk, "more_body": bool(self._incoming)}
+        self.watched.set()
         await self._gone.wait()
         return {"type": "http.disconnect"}
 

@@ -11,8 +11,8 @@ import pytest
 # The helpers beside this file are modules of their own.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from asgi import Http  # noqa: E402
-from messages import check_notification, check_reply, request  # noqa: E402
+from asgi import Http
+from messages import check_notification, check_reply, request
 
 
 @pytest.fixture

@@ -81,21 +81,29 @@ class ProtocolError(AntiphonError):
 
 
 class ParseError(ProtocolError):
+    """The bytes are not JSON."""
+
     code = -32700
     default_status = 400
 
 
 class InvalidRequest(ProtocolError):
+    """The JSON is not a request."""
+
     code = -32600
     default_status = 400
 
 
 class MethodNotFound(ProtocolError):
+    """No such method here."""
+
     code = -32601
     default_status = 404
 
 
 class InvalidParams(ProtocolError):
+    """The request's parameters are wrong."""
+
     code = -32602
 
 
@@ -114,6 +122,8 @@ class StateRefused(InvalidParams):
 
 
 class InternalError(ProtocolError):
+    """Our fault; the log says why."""
+
     code = -32603
 
     def __init__(self, message: str = "Internal error") -> None:
@@ -121,11 +131,15 @@ class InternalError(ProtocolError):
 
 
 class HeaderMismatch(ProtocolError):
+    """The HTTP headers contradict the body."""
+
     code = -32020
     default_status = 400
 
 
 class MissingCapability(ProtocolError):
+    """The client did not declare what the call needs."""
+
     code = -32021
     default_status = 400
 
@@ -138,6 +152,8 @@ class MissingCapability(ProtocolError):
 
 
 class UnsupportedVersion(ProtocolError):
+    """A protocol revision that is not spoken here."""
+
     code = -32022
     default_status = 400
 

@@ -29,6 +29,8 @@ class Annotations(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
 
 
 class Icon(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A picture for a user interface."""
+
     src: str
     mime_type: str | None = None
     sizes: tuple[str, ...] | None = None
@@ -47,6 +49,8 @@ class Implementation(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Text(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="text"):
+    """Plain text."""
+
     text: str
     annotations: Annotations | None = None
     meta: JsonObject | None = field(name="_meta", default=None)
@@ -160,6 +164,8 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 
 
 class PromptResult(Struct, frozen=True, kw_only=True):
+    """A prompt's whole result."""
+
     messages: list[Message]
     description: str | None = None
     meta: JsonObject | None = None
@@ -198,6 +204,8 @@ class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
 
 
 class PromptArgument(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One argument of a prompt, as a client sees it."""
+
     name: str
     title: str | None = None
     description: str | None = None
@@ -259,10 +267,14 @@ class Root(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class ModelHint(Struct, frozen=True, omit_defaults=True):
+    """A model's name, or a part of it."""
+
     name: str | None = None
 
 
 class ModelPreferences(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Which model would suit a sampling request."""
+
     hints: tuple[ModelHint, ...] | None = None
     cost_priority: float | None = None
     speed_priority: float | None = None
@@ -331,11 +343,15 @@ class Elicited(Struct, frozen=True):
 
 
 class Sampled(Struct, frozen=True):
+    """A sampling answer that has arrived."""
+
     result: Sample
     kind: Literal["sampling"] = "sampling"
 
 
 class Rooted(Struct, frozen=True):
+    """A list of roots that has arrived."""
+
     roots: tuple[Root, ...]
     kind: Literal["roots"] = "roots"
 

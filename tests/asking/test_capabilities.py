@@ -246,21 +246,21 @@ async def test_over_http_a_missing_capability_is_a_bad_request(app: Server) -> N
 @pytest.mark.parametrize(
     ("capabilities", "supported"),
     [
-        ({}, set()),
-        (EVERYTHING, {"elicitation", "elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots"}),
-        ({"elicitation": {}}, {"elicitation", "elicitation.form"}),
-        ({"elicitation": {"form": {}}}, {"elicitation", "elicitation.form"}),
-        ({"sampling": {}}, {"sampling"}),
-        ({"sampling": {"tools": {}}}, {"sampling", "sampling.tools"}),
-        ({"roots": {}}, {"roots"}),
-        ({"roots": {"listChanged": True}}, {"roots"}),
-        ({"elicitation": None, "sampling": 1, "roots": []}, set()),
-        ({"elicitation": True, "sampling": {"tools": None}}, {"sampling"}),
+        ({}, []),
+        (EVERYTHING, ["elicitation", "elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots"]),
+        ({"elicitation": {}}, ["elicitation", "elicitation.form"]),
+        ({"elicitation": {"form": {}}}, ["elicitation", "elicitation.form"]),
+        ({"sampling": {}}, ["sampling"]),
+        ({"sampling": {"tools": {}}}, ["sampling", "sampling.tools"]),
+        ({"roots": {}}, ["roots"]),
+        ({"roots": {"listChanged": True}}, ["roots"]),
+        ({"elicitation": None, "sampling": 1, "roots": []}, []),
+        ({"elicitation": True, "sampling": {"tools": None}}, ["sampling"]),
     ],
     ids=str,
 )
 async def test_a_handler_can_tell_what_the_client_supports(
-    app: Server, capabilities: dict[str, object], supported: set[str]
+    app: Server, capabilities: dict[str, object], supported: list[str]
 ) -> None:
     names = ["elicitation", "elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots"]
 
@@ -269,7 +269,7 @@ async def test_a_handler_can_tell_what_the_client_supports(
         return " ".join(name for name in names if ctx.client.supports(name))
 
     told = await converse(app, *tool("look"), capabilities=capabilities)
-    assert set(told.text.split()) == supported
+    assert told.text.split() == supported
 
 
 async def test_a_client_with_pages_only_supports_pages_only(app: Server) -> None:

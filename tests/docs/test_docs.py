@@ -4,6 +4,7 @@ What a page may hold:
 
 ```python              is executed, in one module for each page; ``await`` is allowed at the top level
 ```python title="x.py"  the same, and saved in the page's folder for the commands that follow
+```python of="x.py"     is a part of that file, word for word; a test on the page runs the file
 ```text                is what the block before printed, or the error that it raised
 ```json                is compared by the test that follows; with a title, it is saved for the commands instead
 ```console             holds commands after ``$``, which are run, and what they print; ``...`` stands for anything
@@ -106,6 +107,9 @@ class Run:
         if "title" in block.options:
             (self.folder / block.options["title"]).write_text(block.body)
         match block.kind:
+            case "python" if "of" in block.options:
+                whole = (ROOT / block.options["of"]).read_text()
+                assert block.body in whole, f"{block.place} is not in {block.options['of']}"
             case "python" if "no-run" not in block.options:
                 self._python(block, after)
             case "test":

@@ -464,6 +464,7 @@ def test_whatever_arrives_a_confirmation_is_only_an_accepted_tick(first: object,
 
 
 @given(input_responses, input_responses)
+@example({"confirm": {"action": ["accept"]}}, {"confirm": {"action": {}}})
 def test_whatever_arrives_the_return_style_sees_one_of_four_things(first: object, second: object) -> None:
     talk = begun(first)
     for arrived in (second, None):

@@ -4,10 +4,10 @@ import asyncio
 import threading
 
 import pytest
-from asgi import Http
-from messages import LOG_LEVEL, tool_call
 
 from antiphon import Context
+from asgi import Http
+from messages import LOG_LEVEL, tool_call
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -43,9 +43,8 @@ async def test_the_client_is_known_by_what_it_says(app, use):
 
 
 async def test_a_client_may_stay_anonymous(app, call, use):
-    from messages import CLIENT, check_reply
-
     from antiphon.transports.memory import Memory
+    from messages import CLIENT, check_reply
 
     seen = []
     app.add_tool(note(seen), name="look")

@@ -4,9 +4,9 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from asgi import Http
 
 from antiphon import Context, Server
+from asgi import Http
 
 
 class Life:

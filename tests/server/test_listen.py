@@ -4,12 +4,12 @@ import asyncio
 import threading
 
 import pytest
-from asgi import Http
-from messages import SERVER, SUBSCRIPTION, check_notification, check_reply, request
 
 from antiphon import Context
 from antiphon.server import listen as listening
 from antiphon.transports.memory import Memory
+from asgi import Http
+from messages import SERVER, SUBSCRIPTION, check_notification, check_reply, request
 
 EVERYTHING = {
     "toolsListChanged": True,
@@ -87,9 +87,7 @@ async def test_a_stream_may_want_nothing(listen, wanted):
 
 @pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
 async def test_changes_reach_those_who_wanted_to_hear_of_them_and_nobody_else(full, listen, kind):
-    streams = {
-        name: await listen({f"{name}ListChanged": True}, id=name) for name in ("tools", "prompts", "resources")
-    }
+    streams = {name: await listen({f"{name}ListChanged": True}, id=name) for name in ("tools", "prompts", "resources")}
     full.changed(kind)
     assert (await heard(streams[kind]))[0] == f"{kind}/list_changed"
     for name in ("tools", "prompts", "resources"):

@@ -1,9 +1,9 @@
 """The low level: raw params in, raw results out; and what the server says of itself."""
 
 import pytest
-from messages import SERVER
 
 from antiphon import Context, Icon, InvalidParams, MethodNotFound, Server, ToolResult
+from messages import SERVER
 
 # --- methods of one's own -----------------------------------------------------------------------------------------
 
@@ -52,7 +52,9 @@ async def test_its_errors_are_its_own(app, call, caplog):
     assert (await call(app, "com.example/crash"))["error"] == {"code": -32603, "message": "Internal error"}
 
 
-@pytest.mark.parametrize("value", [5, "x", [1], object(), ToolResult(content="x")], ids=["5", "x", "[1]", "object", "ToolResult"])
+@pytest.mark.parametrize(
+    "value", [5, "x", [1], object(), ToolResult(content="x")], ids=["5", "x", "[1]", "object", "ToolResult"]
+)
 async def test_a_result_that_is_no_object_is_an_internal_error(app, call, value, caplog):
     app.on("com.example/odd")(lambda params: value)
     assert (await call(app, "com.example/odd"))["error"]["code"] == -32603
@@ -65,7 +67,7 @@ async def test_a_result_that_is_not_json_is_an_internal_error(app, http, caplog)
 
 
 def test_a_handler_takes_the_params_and_nothing_else(app):
-    for wrong in (lambda: {}, lambda a, b: {}):
+    for wrong in (lambda: {"a": 1}, lambda a, b: {}):
         with pytest.raises(TypeError, match="params"):
             app.on("com.example/x")(wrong)
 

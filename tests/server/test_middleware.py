@@ -4,9 +4,9 @@ import asyncio
 import logging
 
 import pytest
-from messages import SERVER
 
 from antiphon import Context, InvalidParams
+from messages import SERVER
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from messages import LISTED, check_reply, request
 
 from antiphon import Server
 from antiphon.transports.memory import Memory
+from messages import LISTED, check_reply, request
 
 ADD = {
     "tools/list": lambda app, key: app.add_tool(lambda: "", name=f"n{key}"),

@@ -154,7 +154,7 @@ async def test_a_freshness_below_zero_never_reaches_the_wire(app, read):
 
 
 async def test_a_resource_that_does_not_exist_is_named_in_the_error(app, read):
-    app.add_resource("note://{id}", lambda id: id)
+    app.add_resource("note://{key}", lambda key: key)
     for uri in ("other://1", "NOTE://1", "note://a/b", "", "no uri at all", "\u00e9://1"):
         error = (await read(app, uri))["error"]
         assert error == {"code": -32602, "message": "Resource not found", "data": {"uri": uri}}
@@ -192,7 +192,7 @@ async def test_a_uri_whose_variables_do_not_fit_names_nothing(app, read):
 
 
 async def test_a_static_resource_goes_before_a_template_and_templates_in_their_order(app, read):
-    app.add_resource("note://{id}", lambda id: "first")
+    app.add_resource("note://{key}", lambda key: "first")
     app.add_resource("note://{+path}", lambda path: "second")
     app.add_resource("note://special", lambda: "static")
 
@@ -280,7 +280,7 @@ async def test_the_decorator_gives_the_function_back(app):
 
 
 async def test_a_resource_can_be_read_by_a_name_that_no_header_can_carry(app, http):
-    app.add_resource("note://{+id}", lambda id: id)
+    app.add_resource("note://{+key}", lambda key: key)
     uri = "note://h%C3%A9/世"
     encoded = f"=?base64?{base64.b64encode(uri.encode()).decode()}?="
     reply = await http.call("resources/read", {"uri": uri}, headers={"mcp-name": encoded})

@@ -487,7 +487,9 @@ async def test_a_raw_schema_without_parameters_suits_a_function_without_any(app,
 
 
 async def test_extra_properties_that_an_open_schema_lets_through_do_not_break_the_call(app, use):
-    @app.tool(input_schema={"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})
+    properties = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+
+    @app.tool(input_schema={"type": "object", "properties": properties, "required": ["a"]})
     def show(a: int, b: int = 0) -> int:
         return a + b
 
@@ -529,7 +531,7 @@ def test_a_parameter_that_the_raw_schema_lacks_is_refused(app):
     def two(a: int, c: int) -> None: ...
 
     with pytest.raises(TypeError, match="'c'"):
-        app.add_tool(two, input_schema={"type": "object", "properties": {"a": {}, "b": {}}})
+        app.add_tool(two, input_schema={"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a", "b"]})
 
 
 async def test_a_raw_output_schema_is_listed_and_kept(app, listed, use, call, caplog):
@@ -738,9 +740,7 @@ async def test_an_embedded_resource_needs_a_uri_and_one_content(app, call, conte
 async def test_a_whole_result_says_it_all(app, use):
     @app.tool
     def whole() -> ToolResult:
-        return ToolResult(
-            content=["a", Image(PNG)], structured={"n": 1}, is_error=True, meta={"com.example/took": 5}
-        )
+        return ToolResult(content=["a", Image(PNG)], structured={"n": 1}, is_error=True, meta={"com.example/took": 5})
 
     result = await use(app, "whole")
     assert [block["type"] for block in result["content"]] == ["text", "image"]

@@ -3,15 +3,17 @@
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 import threading
 
 import httpx
 import pytest
-from asgi import Http
-from messages import REVISION, SUBSCRIPTION, check_reply, headers_for, request, tool_call
 
 from antiphon import Context, Server
 from antiphon.transports import asgi
+from asgi import Http
+from messages import REVISION, SUBSCRIPTION, check_reply, headers_for, request, tool_call
 
 CANCELLED = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
 
@@ -73,7 +75,9 @@ async def test_ids_are_echoed_in_results_and_in_errors(http, id_):
     assert (await http.tool("echo", id=id_)).message["id"] == id_
     assert (await http.tool("none", id=id_)).message["id"] == id_
     assert (await http.call("no/method", id=id_)).message["id"] == id_
-    assert (await http.call("tools/list", id=id_, version="v0", headers={"mcp-protocol-version": "v0"})).message["id"] == id_
+    assert (await http.call("tools/list", id=id_, version="v0", headers={"mcp-protocol-version": "v0"})).message[
+        "id"
+    ] == id_
 
 
 async def test_the_answer_becomes_a_stream_with_the_first_notification(app, http):
@@ -566,7 +570,9 @@ async def test_a_foreign_origin_is_told_nothing_but_no(http, verb):
 
 
 async def test_hosts_and_origins_can_be_chosen(app):
-    http = Http(app.asgi(allowed_hosts=["api.example.com", "b.example.com:81"], allowed_origins=["https://app.example.com"]))
+    http = Http(
+        app.asgi(allowed_hosts=["api.example.com", "b.example.com:81"], allowed_origins=["https://app.example.com"])
+    )
 
     async def status(host, origin=None):
         return (await http.tool("echo", headers={"host": host, "origin": origin})).status
@@ -674,8 +680,7 @@ async def test_a_handler_that_outlasts_the_watch_still_answers(app, http, monkey
         return "done"
 
     exchange = http.open(tool_call("slow"))
-    while not any(one._watcher for one in http.app._under_way):
-        await asyncio.sleep(0.001)
+    await asyncio.wait_for(exchange.watched.wait(), 5)
     released.set()
     reply = await exchange.reply()
     assert not reply.is_stream
@@ -1012,12 +1017,10 @@ def test_a_real_server_refuses_what_it_should(app, live):
 
 
 RUN = """
-import asyncio, socket, sys
-from antiphon import Server, Context
+import asyncio, socket
+from antiphon import Context, Server
+from antiphon.transports import serve
 
-with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    port = probe.getsockname()[1]
 app = Server("tests")
 
 @app.tool
@@ -1026,46 +1029,40 @@ async def slow(ctx: Context) -> str:
     await asyncio.sleep(0.3)
     return "finished"
 
-print(port, flush=True)
-app.run("http", port=port)
+# Whoever connects before the server is up waits in the queue.
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+serve.run(app.asgi(), sockets=[listening])
 """
 
 
-async def test_a_server_that_is_told_to_stop_finishes_what_is_under_way_and_ends_its_streams():
-    import subprocess
-    import sys
+@pytest.fixture
+def running():
+    process = subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    yield process
+    process.kill()
+    process.communicate()
 
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        port = int(process.stdout.readline())
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
-            for _ in range(200):
-                try:
-                    await client.get("/mcp")
-                    break
-                except httpx.ConnectError:
-                    await asyncio.sleep(0.05)
-            listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="l")
-            slow = tool_call("slow", progress="t", id="s")
-            async with (
-                client.stream("POST", "/mcp", json=listen, headers=_without_host(listen)) as listening,
-                client.stream("POST", "/mcp", json=slow, headers=_without_host(slow)) as working,
-            ):
-                news, results = listening.aiter_lines(), working.aiter_lines()
-                assert "acknowledged" in await _data(news)
-                assert "progress" in await _data(results)
-                process.terminate()
-                assert "finished" in await _data(results)
-                closed = json.loads(await _data(news))
-        check_reply(listen, closed)
-        assert closed["result"]["_meta"][SUBSCRIPTION] == "l"
-        assert await asyncio.to_thread(process.wait, 5) == 0
-    finally:
-        process.kill()
-        _, errors = process.communicate()
-    assert "Traceback" not in errors
+
+async def test_a_server_that_is_told_to_stop_finishes_what_is_under_way_and_ends_its_streams(running):
+    port = int(running.stdout.readline())
+    listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="l")
+    slow = tool_call("slow", progress="t", id="s")
+    async with (
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as client,
+        client.stream("POST", "/mcp", json=listen, headers=_without_host(listen)) as listening,
+        client.stream("POST", "/mcp", json=slow, headers=_without_host(slow)) as working,
+    ):
+        news, results = listening.aiter_lines(), working.aiter_lines()
+        assert "acknowledged" in await _data(news)
+        assert "progress" in await _data(results)
+        running.terminate()
+        assert "finished" in await _data(results)
+        closed = json.loads(await _data(news))
+    check_reply(listen, closed)
+    assert closed["result"]["_meta"][SUBSCRIPTION] == "l"
+    await asyncio.to_thread(running.wait, 5)
+    assert "Traceback" not in running.stderr.read()
 
 
 async def _data(lines):

@@ -4,10 +4,10 @@ import asyncio
 import json
 
 import pytest
-from messages import check_reply, request, tool_call
 
 from antiphon import Context, Icon, Image
 from antiphon.transports.memory import Memory
+from messages import check_reply, request, tool_call
 
 
 def only_json(value):

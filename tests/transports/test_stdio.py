@@ -10,6 +10,7 @@ import sys
 import textwrap
 
 import pytest
+
 from messages import REVISION, SUBSCRIPTION, check_notification, check_reply, request, tool_call
 
 DEADLINE = 10.0
@@ -112,9 +113,10 @@ class Peer:
 
     def __init__(self, code=""):
         script = f"{SERVER}\n{textwrap.dedent(code)}\napp.run()"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        # Unbuffered, what is printed before run() would be on the wire before anybody could stop it.
+        env = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.process = subprocess.Popen([sys.executable, "-c", script], env=env, **pipes)
 
     def write(self, *lines):
         for line in lines:

@@ -99,9 +99,10 @@ def test_characters_that_a_header_may_not_carry_are_a_mismatch(raw):
 @given(st.binary())
 def test_any_bytes_are_a_string_or_a_mismatch(raw):
     try:
-        assert isinstance(decode_value(raw, "Mcp-Name"), str)
-    except HeaderMismatch as fault:
-        assert "Mcp-Name" in fault.message
+        value = decode_value(raw, "Mcp-Name")
+    except HeaderMismatch:
+        return
+    assert isinstance(value, str)
 
 
 # --- mirrored names -----------------------------------------------------------------------------------------------

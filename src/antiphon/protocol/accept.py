@@ -63,7 +63,7 @@ def accept(message: Message, headers: RawHeaders | None = None) -> Call:
     call.principal = None
     call.row = row = METHODS.get(method, _FOREIGN)
     if headers is not None:
-        http.check_equal(headers.get(http.METHOD), method, "Mcp-Method")
+        http.check_method(headers.get(http.METHOD), method)
     if row.target is None:
         call.name = ""
         return call
@@ -93,9 +93,9 @@ def _check_version(headers: RawHeaders | None, meta: object, version: object) ->
                 f"Header mismatch: MCP-Protocol-Version {said.decode('latin-1')!r} does not match _meta {version!r}"
             )
     if type(meta) is not dict:
-        raise InvalidParams('The request needs "params._meta" with its protocol version', status=400)
+        raise InvalidParams(f'The request needs "params._meta" (this server speaks {REVISION})', status=400)
     if type(version) is not str:
-        raise InvalidParams(f'"params._meta" needs "{PROTOCOL_VERSION}", a string', status=400)
+        raise InvalidParams(f'"params._meta" needs "{PROTOCOL_VERSION}", such as "{REVISION}"', status=400)
     if version != REVISION:
         raise UnsupportedVersion(version, [REVISION])
 

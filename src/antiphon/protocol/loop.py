@@ -64,6 +64,7 @@ def rounds(
             responses = None
         else:
             responses = yield waiting
+            pause = FIRST_PAUSE
         sent = retry(params, waiting.state, responses)
         waiting = None
 

@@ -35,7 +35,7 @@ class Events:
                     found.append(b"\n".join(self._data))
                     self._data.clear()
                 self._size = 0
-            elif whole.startswith(b"data:"):
+            elif whole.startswith(b"data:") or whole == b"data":
                 data = whole[6:] if whole.startswith(b"data: ") else whole[5:]
                 self._data.append(data)
                 self._grow(len(data))

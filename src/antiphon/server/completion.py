@@ -2,8 +2,9 @@
 
 import enum
 import inspect
+import types
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -37,8 +38,10 @@ class Completer:
 
 def completion(found: Any) -> JsonObject:
     """A completer's value as the wire has it."""
+    more: bool | None
     if isinstance(found, Completion):
-        values, total, more = found.values, found.total, found.has_more
+        values, total = found.values, found.total
+        more = True if len(values) > MOST else found.has_more
     else:
         values = [] if found is None else [str(item) for item in found]
         total, more = len(values), len(values) > MOST
@@ -54,6 +57,8 @@ def options_of(annotation: object) -> list[str]:
     """The values that a Literal or an Enum allows: they complete themselves."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return [option for choice in get_args(annotation) for option in options_of(choice)]
     if get_origin(annotation) is Literal:
         return [str(option) for option in get_args(annotation)]
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):

@@ -197,7 +197,7 @@ class Context:
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the work is; only if the caller asked for it, and only forwards."""
         token = self._call.meta.get(PROGRESS_TOKEN)
-        if token is None or (self._progress is not None and progress <= self._progress):
+        if token is None or self._over or (self._progress is not None and progress <= self._progress):
             return
         self._progress = progress
         params: JsonObject = {"progressToken": token, "progress": progress}
@@ -212,7 +212,7 @@ class Context:
         wanted = self._call.meta.get(LOG_LEVEL)
         if level not in LOG_LEVELS:
             raise ValueError(f"Unknown log level {level!r}: expected one of {', '.join(LOG_LEVELS)}")
-        if wanted is None or LOG_LEVELS[level] < LOG_LEVELS[wanted]:
+        if wanted is None or self._over or LOG_LEVELS[level] < LOG_LEVELS[wanted]:
             return
         params: JsonObject = {"level": level, "data": data}
         if logger is not None:

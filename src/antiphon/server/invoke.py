@@ -1,10 +1,12 @@
 """Running a handler once, and telling how it ended: with a value, or with questions."""
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 from antiphon.errors import CannotAsk
@@ -52,6 +54,9 @@ class Handler:
                 value = await self.function(**arguments)
             else:
                 value = await ctx.server.in_thread(self.function, **arguments)
+                if inspect.isawaitable(value):
+                    # A decorator may hide that a function is a coroutine function.
+                    value = await value
         except BaseException as fault:
             if not _ends_round(fault, ctx):
                 raise
@@ -97,38 +102,72 @@ class Handler:
 
 
 class Threads:
-    """Where plain functions run, so that they never block the event loop."""
+    """Where plain functions run, so that they never block the event loop.
 
-    __slots__ = ("_pool", "_size")
+    The threads are daemons: one that never returns must not keep the process from ending, as it would in an executor.
+    """
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._pool: ThreadPoolExecutor | None = None
+    __slots__ = ("_idle", "_jobs", "_lock", "_most", "_started")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._started = 0
+        self._idle = 0
 
     async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._size, thread_name_prefix="antiphon")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(
-            self._pool, lambda: context.run(_without_stop_iteration, function, args, kwargs)
-        )
+
+        def job() -> None:
+            try:
+                value, fault = context.run(function, *args, **kwargs), None
+            except BaseException as raised:  # noqa: BLE001 -- it belongs to whoever awaits the call
+                value, fault = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, done, value, fault)
+
+        with self._lock:
+            if not self._idle and self._started < self._most:
+                self._started += 1
+                threading.Thread(target=self._work, name="antiphon", daemon=True).start()
+            else:
+                self._idle = max(0, self._idle - 1)
+        self._jobs.put(job)
+        return await done
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        """Let idle threads end."""
+        with self._lock:
+            for _ in range(self._started):
+                self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            with self._lock:
+                self._idle += 1
+        with self._lock:
+            self._started -= 1
+            self._idle = min(self._idle, self._started)
+
+
+def _settle(done: "asyncio.Future[Any]", value: Any, fault: BaseException | None) -> None:
+    if done.done():
+        return
+    if isinstance(fault, StopIteration):
+        # A Future cannot carry StopIteration: whoever awaits it would wait for ever.
+        fault = RuntimeError("the handler raised StopIteration")
+    if fault is None:
+        done.set_result(value)
+    else:
+        done.set_exception(fault)
 
 
 def label(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__qualname__', function)}()"
-
-
-def _without_stop_iteration(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except StopIteration as fault:
-        # A Future cannot carry StopIteration: whoever awaits it would wait for ever.
-        raise RuntimeError("the handler raised StopIteration") from fault
 
 
 def _ends_round(fault: BaseException, ctx: Context) -> bool:

@@ -17,7 +17,7 @@ from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, Pr
 class PromptEntry:
     """A registered prompt: how it is listed, and how it is filled in."""
 
-    __slots__ = ("_handler", "_read", "name", "options", "prompt")
+    __slots__ = ("_handler", "_read", "function", "name", "options", "prompt")
 
     def __init__(
         self,
@@ -29,7 +29,8 @@ class PromptEntry:
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
     ) -> None:
-        self.name = checked_name(name or function.__name__, function)
+        self.name = checked_name(function.__name__ if name is None else name, function)
+        self.function = function
         self._handler = Handler(function)
         signature = signature_of(function, skip=self._handler.hidden)
         self._read = signature.read

@@ -90,7 +90,7 @@ class ResourceEntry:
         stated = value if isinstance(value, ResourceResult) else ResourceResult(contents=self._contents(value))
         result: JsonObject = {
             "contents": [self._located(item, uri) for item in stated.contents],
-            "ttlMs": self._ttl if stated.ttl is None else int(stated.ttl * 1000),
+            "ttlMs": self._ttl if stated.ttl is None else max(0, int(stated.ttl * 1000)),
             "cacheScope": stated.scope or self._scope,
         }
         if stated.meta is not None:

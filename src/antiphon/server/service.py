@@ -1,11 +1,13 @@
 """The Service: what a server offers, and the one place where a request becomes an answer."""
 
+import asyncio
 import inspect
 import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from copy import deepcopy
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
@@ -89,6 +91,8 @@ class Service:
     ) -> None:
         if page_size is not None and page_size < 1:
             raise ValueError("page_size must be at least 1")
+        if list_ttl < 0:
+            raise ValueError("list_ttl must not be negative")
         self.info = Implementation(
             name=name,
             version=version,
@@ -107,6 +111,7 @@ class Service:
         self._guard: Guard = guard_of(self._keyed(seal))
         self.shared_steps = SharedSteps(store, self._guard.ttl + 60) if store is not None else None
         self._lifespan = lifespan
+        self._life = AsyncExitStack()
         self._running = 0
         self._threads = Threads(threads)
         self._page_size = page_size
@@ -202,6 +207,7 @@ class Service:
 
     def remove_prompt(self, name: str) -> None:
         _remove(self._prompts, name, "prompt")
+        self._forget_completers(name)
         self.changed("prompts")
 
     def resource(
@@ -249,6 +255,7 @@ class Service:
 
     def remove_resource(self, uri: str) -> None:
         _remove(self._resources if uri in self._resources else self._templates, uri, "resource")
+        self._forget_completers(uri)
         self.changed("resources")
 
     def complete(self, target: str | Callable[..., Any], argument: str) -> Callable[[Function], Function]:
@@ -256,7 +263,7 @@ class Service:
 
         ``target`` is the prompt's name or function, or the template's URI.
         """
-        key = target if isinstance(target, str) else target.__name__
+        key = target if isinstance(target, str) else self._name_of(target)
         known = self._prompts.get(key) or self._templates.get(key)
         if known is None:
             raise ValueError(f"There is no prompt or resource template {key!r} to complete: register it first")
@@ -269,6 +276,10 @@ class Service:
             return function
 
         return register
+
+    def _name_of(self, function: Callable[..., Any]) -> str:
+        named = (entry.name for entry in self._prompts.values() if entry.function is function)
+        return next(named, getattr(function, "__name__", str(function)))
 
     def middleware(self, function: Middleware) -> Middleware:
         """Put a function around every request; the first registered is the outermost."""
@@ -313,26 +324,21 @@ class Service:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """The server's lifespan. Transports enter it; enter it yourself where a host application owns the process."""
+        if self._running == 0:
+            self.subscriptions.closing = False
+            if self._lifespan is not None:
+                self.state = await self._life.enter_async_context(self._lifespan(self))
         self._running += 1
-        if self._running > 1:
-            try:
-                yield
-            finally:
-                self._running -= 1
-            return
-        self.subscriptions.closing = False
         try:
-            if self._lifespan is None:
-                yield
-            else:
-                async with self._lifespan(self) as state:
-                    self.state = state
-                    yield
+            yield
         finally:
             self._running -= 1
-            self.subscriptions.close()
-            self._threads.close()
-            self.state = None
+            if self._running == 0:
+                self.subscriptions.close()
+                self._threads.close()
+                life, self._life = self._life, AsyncExitStack()
+                self.state = None
+                await life.aclose()
 
     @property
     def single_use(self) -> bool:
@@ -352,8 +358,8 @@ class Service:
 
     async def answer(
         self, message: Message, channel: Channel, headers: RawHeaders | None = None, principal: str | None = None
-    ) -> tuple[int, Message | None]:
-        """The reply to a decoded message, with the HTTP status that goes with it; no reply to a notification.
+    ) -> tuple[int, bytes | None]:
+        """The encoded reply to a decoded message, with the HTTP status that goes with it; none to a notification.
 
         This is the one place where an exception becomes a wire error.
         """
@@ -371,20 +377,18 @@ class Service:
             if call.row.asks and "requestState" in call.params:
                 await self._open(ctx)
             result = await route(ctx)
-        except ProtocolError as fault:
-            return fault.status, jsonrpc.error(jsonrpc.id_of(message), fault)
-        except CannotAsk as fault:
-            refusal = MissingCapability(fault.required) if fault.required else InternalError(fault.message)
-            return refusal.status, jsonrpc.error(jsonrpc.id_of(message), refusal)
-        except (ToolError, UnstableQuestion) as fault:
-            log.warning("%s ended with: %s", _told(ctx), fault)
-            return 200, jsonrpc.error(jsonrpc.id_of(message), InternalError(str(fault)))
-        except Exception:
-            log.exception("%s failed", _told(ctx))
-            return 200, jsonrpc.error(jsonrpc.id_of(message), InternalError())
+            if "resultType" not in result:
+                self._finished(result)
+            reply = jsonrpc.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
+        except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
+            refusal = _as_error(fault, ctx)
+            return refusal.status, jsonrpc.encode(jsonrpc.error(jsonrpc.id_of(message), refusal))
+        finally:
+            if ctx is not None:
+                ctx._over = True
         if log.isEnabledFor(logging.INFO):
-            log.info("%s %s", _told(ctx), result.get("resultType"), extra=_facts(ctx, result))
-        return 200, {"jsonrpc": "2.0", "id": call.id, "result": result}
+            log.info("%s %s", _told(ctx), result["resultType"], extra=_facts(ctx, result))
+        return 200, reply
 
     async def _open(self, ctx: Context) -> None:
         """Take up the conversation that a token carries; StateRefused, whatever is wrong with it."""
@@ -426,7 +430,7 @@ class Service:
         except StateTooLarge as fault:
             log.error("%s: the conversation outgrew its token: %s; %s", _told(ctx), fault, talk.journal.weights())  # noqa: TRY400
             raise InternalError("The conversation has grown too large to continue") from None
-        result["_meta"] = self._meta
+        result["_meta"] = dict(self._meta)
         return result
 
     def _bound(self, ctx: Context) -> bytes:
@@ -452,9 +456,9 @@ class Service:
         return seal.with_keys([generate_key(os.urandom(32))])
 
     def _finished(self, result: JsonObject) -> JsonObject:
-        result["resultType"] = "complete"
+        result.setdefault("resultType", "complete")
         meta = result.get("_meta")
-        result["_meta"] = self._meta if meta is None else {**self._meta, **meta}
+        result["_meta"] = dict(self._meta) if meta is None else {**self._meta, **meta}
         return result
 
     # --- the methods ----------------------------------------------------------------------------------------------
@@ -538,6 +542,9 @@ class Service:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
+    def _forget_completers(self, target: str) -> None:
+        self._completers = {key: value for key, value in self._completers.items() if key[0] != target}
+
     def _offer(self, kind: Kind) -> None:
         self._features.add(kind)
         self.changed(kind)
@@ -558,6 +565,8 @@ class Service:
                 raise InvalidParams("Invalid cursor: list again from the beginning")
         size = self._page_size or len(listed)
         page = listed[start : start + size]
+        if self._middleware:
+            page = deepcopy(page)  # what one of them changes in a result must not stay
         result: JsonObject = {kind: page, **self._cache()}
         if start + size < len(listed):
             result["nextCursor"] = _cursor(page[-1][key])
@@ -587,6 +596,24 @@ class Service:
         for middleware in reversed(self._middleware):
             route = _around(middleware, route)
         return route
+
+
+def _as_error(fault: BaseException, ctx: Context | None) -> ProtocolError:
+    """What the peer learns of an exception; the log learns the rest."""
+    if isinstance(fault, ProtocolError):
+        return fault
+    if isinstance(fault, CannotAsk):
+        return MissingCapability(fault.required) if fault.required else InternalError(fault.message)
+    if isinstance(fault, ToolError | UnstableQuestion):
+        log.warning("%s ended with: %s", _told(ctx), fault)
+        return InternalError(str(fault))
+    task = asyncio.current_task()
+    # A cancellation that nobody asked for comes from inside: the handler awaited something that was cancelled.
+    own = isinstance(fault, asyncio.CancelledError) and task is not None and not task.cancelling()
+    if isinstance(fault, Exception) or own:
+        log.error("%s failed", _told(ctx), exc_info=fault)
+        return InternalError()
+    raise fault
 
 
 def _around(middleware: Middleware, proceed: Route) -> Route:

@@ -32,13 +32,14 @@ log = logging.getLogger("antiphon")
 
 # server/tools, Tool Names.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+_ANY_KEYWORDS = inspect.Parameter.VAR_KEYWORD
 _CONTENT: frozenset[Any] = frozenset({str, Contents, *CONTENT_TYPES})
 
 
 class ToolEntry:
     """A registered tool: how it is listed, and how it is called."""
 
-    __slots__ = ("_by_name", "_handler", "_headers", "_output", "_read", "name", "tool")
+    __slots__ = ("_handler", "_headers", "_known", "_output", "_read", "_whole", "name", "tool")
 
     def __init__(
         self,
@@ -53,17 +54,19 @@ class ToolEntry:
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
     ) -> None:
-        self.name = checked_name(name or function.__name__, function)
+        self.name = checked_name(function.__name__ if name is None else name, function)
         self._handler = Handler(function)
         self._read: Callable[[dict[str, Any]], Any]
+        self._whole: str | None
+        self._known: dict[str, bool] | None
         if input_schema is None:
             signature = signature_of(function, skip=self._handler.hidden)
             self._read, schema, told = signature.read, signature.schema, signature.description
-            self._by_name = True
+            self._whole, self._known = None, None
         else:
             raw = raw_shape(_object_schema(input_schema, self.name))
             self._read, schema, told = raw.read, raw.schema, describe(function)[0]
-            self._by_name = self._takes_properties(function, schema)
+            self._whole, self._known = _raw_parameters(function, schema, self._handler.hidden)
         self._headers = header_params(schema)
         self._output: Shape | None = raw_shape(output_schema) if output_schema else _output_of(function)
         self.tool = Tool(
@@ -96,8 +99,13 @@ class ToolEntry:
             values = self._read(arguments)
         except Mismatch as fault:
             return error_result(f"Invalid arguments for {self.name}: {fault}")
-        if not self._by_name:
-            values = {self._whole(handler): values}
+        if self._whole is not None:
+            values = {self._whole: values}
+        elif self._known is not None:
+            missing = [name for name, needed in self._known.items() if needed and name not in values]
+            if missing:
+                return error_result(f"Invalid arguments for {self.name}: missing required argument {missing[0]!r}")
+            values = {key: value for key, value in values.items() if key in self._known}
         try:
             value = await handler.run(ctx, values)
         except ToolError as fault:
@@ -128,6 +136,8 @@ class ToolEntry:
         if blocks is None:
             raise TypeError(f"{self.name}: ToolResult.content takes strings and content blocks, got {value.content!r}")
         result: JsonObject = {"content": blocks}
+        if value.structured is UNSET and self._output is not None and not value.is_error:
+            raise _broken_promise(self.name, Mismatch("there is no structured content"))
         if value.structured is not UNSET:
             data = msgspec.to_builtins(value.structured, str_keys=True)
             if self._output is not None and not value.is_error:
@@ -142,20 +152,6 @@ class ToolEntry:
         if value.meta is not None:
             result["_meta"] = value.meta
         return result
-
-    def _takes_properties(self, function: Callable[..., Any], schema: JsonObject) -> bool:
-        """Whether a function under a raw schema takes its properties by name, or the whole object."""
-        names = [name for name in _parameter_names(function) if name not in self._handler.hidden]
-        properties: JsonObject = schema.get("properties") or {}
-        if len(names) == 1 and names[0] not in properties:
-            return False
-        unknown = [name for name in names if name not in properties]
-        if unknown:
-            raise TypeError(f"{label(function)} takes {unknown[0]!r}, which input_schema does not have as a property")
-        return True
-
-    def _whole(self, handler: Handler) -> str:
-        return next(name for name in _parameter_names(handler.function) if name not in handler.hidden)
 
 
 def checked_name(name: str, function: Callable[..., Any]) -> str:
@@ -177,13 +173,22 @@ def content_blocks(value: object) -> list[Any] | None:
     for item in items:
         if isinstance(item, str):
             blocks.append(Text(item))
-        elif isinstance(item, CONTENT_TYPES):
-            blocks.append(item)
         elif isinstance(item, Contents):
-            blocks.append(EmbeddedResource(item))
+            blocks.append(EmbeddedResource(_whole_contents(item)))
+        elif isinstance(item, CONTENT_TYPES):
+            if isinstance(item, EmbeddedResource):
+                _whole_contents(item.resource)
+            blocks.append(item)
         else:
             return None
     return blocks
+
+
+def _whole_contents(contents: Contents) -> Contents:
+    """server/prompts, Embedded Resources: a URI, and either text or a blob."""
+    if not contents.uri or (contents.text is None) == (contents.blob is None):
+        raise TypeError("An embedded resource needs a URI, and either text or a blob")
+    return contents
 
 
 def _told(data: object) -> list[JsonObject]:
@@ -229,8 +234,25 @@ def _without(hint: Any, unwanted: set[Any]) -> Any:
     return hint
 
 
-def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    return list(inspect.signature(function).parameters)
+def _raw_parameters(
+    function: Callable[..., Any], schema: JsonObject, hidden: frozenset[str]
+) -> tuple[str | None, dict[str, bool] | None]:
+    """How a function under a raw schema takes its arguments: the parameter for all of them, or those it knows by name.
+
+    Of the latter it says which ones it cannot do without, whatever the schema requires.
+
+    TypeError names the parameter that the schema does not provide.
+    """
+    parameters = [item for name, item in inspect.signature(function).parameters.items() if name not in hidden]
+    properties: JsonObject = schema.get("properties") or {}
+    if len(parameters) == 1 and parameters[0].name not in properties and parameters[0].kind != _ANY_KEYWORDS:
+        return parameters[0].name, None
+    for item in parameters:
+        if item.kind == _ANY_KEYWORDS:
+            return None, None
+        if item.name not in properties:
+            raise TypeError(f"{label(function)} takes {item.name!r}, which input_schema does not have as a property")
+    return None, {item.name: item.default is inspect.Parameter.empty for item in parameters}
 
 
 def _object_schema(schema: JsonObject, name: str) -> JsonObject:

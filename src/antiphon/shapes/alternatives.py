@@ -24,15 +24,16 @@ class Alternative:
         return unknown, {str: 1, bytes: 2, bytearray: 2}.get(self.type, 0)
 
 
-class Patience(threading.local):
-    """How often one reading has guessed wrong: nested unions would otherwise multiply their guesses."""
+class Memory(threading.local):
+    """What one reading has found out already: nested unions would otherwise multiply their guesses.
 
-    readings = 0
-    failures = 0
+    A value is kept with its verdict, so that no other value can come to have its id meanwhile.
+    """
+
+    failures: dict[tuple[int, int, bool], tuple[object, Mismatch]] | None = None
 
 
-_patience = Patience()
-_MOST_FAILURES = 10_000
+_memory = Memory()
 
 
 class Alternatives:
@@ -42,25 +43,34 @@ class Alternatives:
         self._alternatives = alternatives
 
     def read(self, value: object, lax: bool) -> object:
-        if _patience.readings == 0:
-            _patience.failures = 0
-        _patience.readings += 1
+        if _memory.failures is not None:
+            return self._recalled(_memory.failures, value, lax)
+        _memory.failures = {}
         try:
             return self._read(value, lax)
         finally:
-            _patience.readings -= 1
+            _memory.failures = None
+
+    def _recalled(
+        self, failures: dict[tuple[int, int, bool], tuple[object, Mismatch]], value: object, lax: bool
+    ) -> object:
+        key = (id(self), id(value), lax)
+        if key in failures:
+            raise failures[key][1]
+        try:
+            return self._read(value, lax)
+        except Mismatch as problem:
+            failures[key] = (value, problem)
+            raise
 
     def _read(self, value: object, lax: bool) -> object:
         likely = sorted(self._alternatives, key=lambda one: one.strangeness(value))
         problems: dict[str, Mismatch] = {}
         for leniency in (False, True) if lax else (False,):
             for one in likely:
-                if _patience.failures > _MOST_FAILURES:
-                    raise Mismatch("fits too many types in part and none as a whole")
                 try:
                     return one.reader.read(value, leniency)
                 except Mismatch as problem:
                     problems[one.name] = problem
-                    _patience.failures += 1
         told = "; ".join(f"{name}: {str(problem)[:150]}" for name, problem in list(problems.items())[:5])
         raise Mismatch(f"fits none of {', '.join(one.name for one in self._alternatives)} ({told})")

@@ -20,6 +20,7 @@ class Mismatch(ValueError):
         super().__init__(problem, path)
         self.problem = problem
         self.path = path
+        self.culprit: object = ...  # the very object that did not fit, if it is known
 
     def __str__(self) -> str:
         return f"'{self.path}': {self.problem}" if self.path else self.problem
@@ -105,11 +106,14 @@ def explain(
     message, where = _split(error)
     at_key = where.startswith("key` in `")
     steps = _steps(where)
-    if failure is not None and None in steps:
+    cause = error.__cause__
+    if isinstance(cause, Mismatch) and cause.culprit is not ...:
+        steps = _led_to(steps, value, cause.culprit)
+    elif failure is not None and None in steps:
         steps = _named(steps, value, failure, where)
-    if isinstance(error.__cause__, Mismatch):
-        return error.__cause__.within(path_text(steps))
-    if error.__cause__ is not None:
+    if isinstance(cause, Mismatch):
+        return cause.within(path_text(steps))
+    if cause is not None:
         return Mismatch(message[:500], path_text(steps))
     here = list(_schemas_at(schema, steps))
     problem = _worded(message, _value_at(value, steps), here, noun if not steps else "field")
@@ -131,6 +135,17 @@ def _steps(where: str) -> list[Step]:
         name, index = match.groups()
         found.append(name if name is not None else int(index) if index is not None else None)
     return found
+
+
+def _led_to(steps: list[Step], value: object, culprit: object) -> list[Step]:
+    """`steps` with each unnamed key found, by where the culprit is."""
+    for index, step in enumerate(steps):
+        holder = _value_at(value, steps[:index]) if step is None else ...
+        if is_object(holder):
+            rest = steps[index + 1 :]
+            found = (key for key, item in holder.items() if None in rest or _value_at(item, rest) is culprit)
+            steps = [*steps[:index], next(found, None), *rest]
+    return steps
 
 
 def _named(

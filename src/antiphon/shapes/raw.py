@@ -6,7 +6,6 @@ from urllib.parse import unquote
 
 import msgspec
 
-from antiphon.shapes.mismatch import Mismatch
 from antiphon.shapes.schema import Shape, encode
 from antiphon.shapes.tree import subschemas
 from antiphon.shapes.values import is_array, is_object
@@ -36,11 +35,9 @@ class RawShape(Shape):
         self._validator = Validator(schema)
 
     def read(self, value: object, *, lax: bool = False) -> Any:
-        try:
-            value = _loosened(value, self.schema) if lax else value
-            self._validator.check(value)
-        except RecursionError:
-            raise Mismatch("nested too deeply") from None
+        encode(value)  # refuses what is nested too deeply for the validator, whose stack has no guard
+        value = _loosened(value, self.schema) if lax else value
+        self._validator.check(value)
         return value
 
     def write(self, value: object) -> Any:

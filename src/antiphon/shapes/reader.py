@@ -39,11 +39,19 @@ def opaque(name: str, read: Read | None = None) -> Opaque:
 
 
 def read_strictly(type_: Any, value: object) -> object:
-    return type_.read(value, False) if isinstance(type_, Opaque) else read_foreign(type_, value)
+    return _read(type_, value, lax=False)
 
 
 def read_laxly(type_: Any, value: object) -> object:
-    return type_.read(value, True) if isinstance(type_, Opaque) else read_foreign(type_, value)
+    return _read(type_, value, lax=True)
+
+
+def _read(type_: Any, value: object, *, lax: bool) -> object:
+    try:
+        return type_.read(value, lax) if isinstance(type_, Opaque) else read_foreign(type_, value)
+    except Mismatch as problem:
+        problem.culprit = value
+        raise
 
 
 class Search(threading.local):

@@ -72,11 +72,11 @@ def encode(value: object) -> bytes:
     try:
         return msgspec.json.encode(value, enc_hook=encoded)
     except NotImplementedError as problem:
-        raise Mismatch(f"cannot be written as JSON: a value of type {problem}") from None
+        raise Mismatch(f"not JSON: a value of type {problem}") from None
     except RecursionError:
-        raise Mismatch("cannot be written as JSON: nested too deeply") from None
+        raise Mismatch("nested too deeply") from None
     except (TypeError, ValueError, OverflowError) as problem:
-        raise Mismatch(f"cannot be written as JSON: {problem}") from problem
+        raise Mismatch(f"not JSON: {problem}") from problem
 
 
 def shape_of(type_: object, *, output: bool = False) -> Shape:

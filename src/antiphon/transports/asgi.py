@@ -11,7 +11,7 @@ from inspect import isawaitable
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-from antiphon.errors import HeaderMismatch, InvalidRequest, ProtocolError
+from antiphon.errors import HeaderMismatch, InternalError, InvalidRequest, ProtocolError
 from antiphon.protocol import sse
 from antiphon.server.service import Service
 from antiphon.types import JsonObject
@@ -34,7 +34,7 @@ PATIENCE = 0.5
 """Seconds that a request may take before somebody watches whether its client is still there."""
 
 log = logging.getLogger("antiphon")
-_mirrored = (http.VERSION, http.METHOD, http.NAME)
+_single = {http.VERSION, http.METHOD, http.NAME, b"host", b"origin", b"content-type", b"content-length"}
 
 
 class _Accepts(NamedTuple):
@@ -73,6 +73,7 @@ class Endpoint:
         self._accepts: dict[bytes | None, _Accepts] = {}
         self._under_way: set[_Exchange] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._standby: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +99,7 @@ class Endpoint:
             if self.service.must_start:
                 await self._start_lifespan()
         except ProtocolError as fault:
-            await exchange.reply(fault.status, jsonrpc.error(jsonrpc.id_of(message), fault))
+            await exchange.reply(fault.status, encode(jsonrpc.error(jsonrpc.id_of(message), fault)))
             return
         self._watch_over(exchange)
         try:
@@ -120,6 +121,8 @@ class Endpoint:
         """Refuse what HTTP alone can tell is not for us; a raised error carries its status."""
         if not self._is_ours(scope):
             raise InvalidRequest(f"There is no MCP endpoint here; it is at {self._path}", status=404)
+        if len(pairs) != len(headers):
+            _merge_repeated(pairs, headers)
         if not self._hosts.admits(headers.get(b"host"), url=False):
             raise InvalidRequest("This Host is not allowed; pass allowed_hosts to serve it", status=403)
         origin = headers.get(b"origin")
@@ -127,10 +130,8 @@ class Endpoint:
             raise InvalidRequest("This Origin is not allowed; pass allowed_origins to serve it", status=403)
         if scope["method"] != "POST":
             raise InvalidRequest(f"{scope['method']} is not supported: send messages by POST", status=405)
-        if len(pairs) > MAX_HEADERS or sum(map(len, headers.values())) > MAX_HEADER_BYTES:
+        if len(pairs) > MAX_HEADERS or sum(map(len, headers)) + sum(map(len, headers.values())) > MAX_HEADER_BYTES:
             raise InvalidRequest("The request has too many or too large headers", status=431)
-        if len(pairs) != len(headers):
-            _check_repeated(pairs)
         if headers.get(b"content-type") != b"application/json":
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":
@@ -181,15 +182,24 @@ class Endpoint:
 
     async def _identify(self, scope: Scope) -> str | None:
         assert self._principal is not None
-        found = self._principal(scope)
-        return await found if isawaitable(found) else found
+        try:
+            found = self._principal(scope)
+            return await found if isawaitable(found) else found
+        except ProtocolError:
+            raise
+        except Exception:
+            log.exception("the principal of a request cannot be told")
+            raise InternalError from None
 
     # --- clients that go away -------------------------------------------------------------------------------------
 
     def _watch_over(self, exchange: "_Exchange") -> None:
         self._under_way.add(exchange)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._look)
+        loop = asyncio.get_running_loop()
+        if self._timer is None or self._loop is not loop:
+            # An application may serve one event loop after another; a timer belongs to its own.
+            self._loop = loop
+            self._timer = loop.call_later(PATIENCE, self._look)
 
     def _look(self) -> None:
         """Put a watcher on the requests that were there at the last look as well."""
@@ -211,14 +221,16 @@ class Endpoint:
         if scope["type"] != "lifespan":
             raise RuntimeError(f"Unknown ASGI scope type {scope['type']!r}")
         await receive()
+        phase = "startup"
         try:
             async with self.service.running():
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
+                phase = "shutdown"
         except Exception:
             log.exception("the server's lifespan failed")
-            await send({"type": "lifespan.startup.failed", "message": "the server's lifespan failed: see the log"})
-            raise
+            await send({"type": f"lifespan.{phase}.failed", "message": "the server's lifespan failed: see the log"})
+            return
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _start_lifespan(self) -> None:
@@ -259,18 +271,21 @@ class _Exchange:
         self.streaming = False
 
     async def emit(self, message: JsonObject) -> None:
-        if self.accepts.stream:
+        if self.accepts.stream and not self.gone:
             await self._write(sse.event(encode(message)))
 
     async def keep_alive(self) -> None:
-        await self._write(sse.KEEP_ALIVE)
+        if not self.gone:
+            await self._write(sse.KEEP_ALIVE)
 
-    async def reply(self, status: int, message: JsonObject | None) -> None:
-        if self.streaming or (message is not None and status == 200 and not self.accepts.json):
-            await self._write(sse.event(encode(message)))
+    async def reply(self, status: int, body: bytes | None) -> None:
+        if self.gone:
+            return
+        if self.streaming or (body is not None and status == 200 and not self.accepts.json):
+            await self._write(sse.event(body or b""))
             await self._send({"type": "http.response.body", "body": b""})
             return
-        body = b"" if message is None else encode(message)
+        body = body or b""
         start = {"type": "http.response.start", "status": status, "headers": _head(status, body)}
         await self._send(start)
         await self._send({"type": "http.response.body", "body": body})
@@ -303,14 +318,15 @@ class _Exchange:
 
 
 class _Allowed:
-    """A list of hosts: with a port, or without one for every port; ``*`` for all."""
+    """Hosts or origins: a name with or without a port, a whole origin (``https://app.example``), ``*`` for all."""
 
-    __slots__ = ("_all", "_known", "_names")
+    __slots__ = ("_all", "_known", "_names", "_origins")
 
     def __init__(self, names: Iterable[str]) -> None:
-        listed = [names] if isinstance(names, str) else list(names)
+        listed = [name.lower().rstrip("/") for name in ([names] if isinstance(names, str) else names)]
         self._all = "*" in listed
-        self._names = {(urlsplit(name).netloc if "://" in name else name).lower() for name in listed}
+        self._names = {name for name in listed if "://" not in name}
+        self._origins = {_without_default_port(name) for name in listed if "://" in name}
         self._known: dict[bytes, bool] = {}
 
     def admits(self, raw: bytes | None, *, url: bool) -> bool:
@@ -328,22 +344,39 @@ class _Allowed:
     def _judge(self, raw: bytes, *, url: bool) -> bool:
         text = raw.decode("latin-1").strip().lower()
         if url:
+            if _without_default_port(text) in self._origins:
+                return True
             scheme, separator, text = text.partition("://")
             if not separator or scheme not in {"http", "https"}:
                 return False
         host, colon, port = text.rpartition(":")
         if not colon or not port.isdigit():
             host = text
-        return text in self._names or host in self._names
+        hosts = {urlsplit(origin).netloc for origin in self._origins} if not url else set[str]()
+        return text in self._names or host in self._names or text in hosts
 
 
-def _check_repeated(pairs: Iterable[tuple[bytes, bytes]]) -> None:
-    """Two values for a mirrored header: a proxy might have believed the other one."""
-    seen: set[bytes] = set()
-    for name, _ in pairs:
-        if name in seen and (name in _mirrored or name.startswith(http.PARAM) or name in {b"host", b"content-type"}):
+def _without_default_port(origin: str) -> str:
+    for scheme, port in (("http://", ":80"), ("https://", ":443")):
+        if origin.startswith(scheme):
+            return origin.removesuffix(port)
+    return origin
+
+
+def _merge_repeated(pairs: Iterable[tuple[bytes, bytes]], headers: RawHeaders) -> None:
+    """Headers that came in several lines: a list is one list, and two values for a mirrored header are none.
+
+    A proxy might have believed the other one.
+    """
+    merged: RawHeaders = {}
+    for name, value in pairs:
+        if name not in merged:
+            merged[name] = value
+        elif name in _single or name.startswith(http.PARAM):
             raise HeaderMismatch(f"Header mismatch: {name.decode('latin-1')} is given twice")
-        seen.add(name)
+        else:
+            merged[name] += b", " + value
+    headers.update(merged)
 
 
 def _read_accept(raw: bytes | None) -> _Accepts:

@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
+import logging
 import os
+import signal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-import msgspec
-
-from antiphon.errors import Disconnected, PeerBroken
-from antiphon.transports.link import OnNotification
+from antiphon.errors import CallFailed, Disconnected, PeerBroken
+from antiphon.transports.link import OnNotification, read_message, tell
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode, notification
 from antiphon.wire.rev2026 import PROGRESS_TOKEN, SUBSCRIPTION_ID
@@ -17,12 +17,14 @@ from antiphon.wire.rev2026 import PROGRESS_TOKEN, SUBSCRIPTION_ID
 MAX_LINE = 64 * 1024 * 1024
 GRACE = 2.0
 """Seconds that a child has to end by itself, and again after SIGTERM, before it is killed."""
+LAST_WORDS = 0.2
+"""Seconds between the end of a child and the end of its output, whichever comes first, before both count as ended."""
 
-_decode = msgspec.json.Decoder().decode
+log = logging.getLogger("antiphon.client")
 
 
 class ChildLink:
-    """A server that this link starts, speaks to and ends."""
+    """A server that this link starts, speaks to and ends. One that has worked and then dies is started again."""
 
     def __init__(
         self,
@@ -38,155 +40,258 @@ class ChildLink:
         self._env = env
         self._cwd = cwd
         self._max_line = max_line
-        self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.Task[None] | None = None
-        self._replies: dict[object, asyncio.Future[JsonObject]] = {}
-        self._tellers: dict[object, OnNotification] = {}
-        self._fault: Exception | None = None
+        self._process: Process | None = None
+        self._starting = asyncio.Lock()
 
     async def open(self) -> None:
-        environment = None if self._env is None else {**os.environ, **self._env}
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env=environment,
-                cwd=self._cwd,
-                limit=self._max_line,
-            )
-        except OSError as fault:
-            raise Disconnected(f"Cannot start {self._command[0]!r}: {fault}") from None
-        self._fault = None
-        self._reader = asyncio.create_task(self._read())
+        self._process = await self._started()
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
         del headers  # 2026-07-28, basic/transports/stdio: there is no header layer
-        if self._fault is not None:
-            raise self._fault
-        id_ = message["id"]
-        reply = self._replies[id_] = asyncio.get_running_loop().create_future()
-        marks = _marks(message)
-        if on_notification is not None:
-            self._tellers.update(dict.fromkeys(marks, on_notification))
+        process = await self._living()
+        inbox = Inbox(message, on_notification)
+        process.inboxes[inbox.id] = inbox
+        replied = False
         try:
-            await self._write(message)
-            answer: JsonObject = await reply
-            return answer
-        except asyncio.CancelledError:
-            # basic/transports/stdio, Cancellation: there is no stream to close, so say it.
-            with contextlib.suppress(Disconnected):
-                self._send(notification("notifications/cancelled", {"requestId": id_}))
-            raise
+            process.send(message)
+            reply = await inbox.reply()
+            replied = True
+            return reply
         finally:
-            self._replies.pop(id_, None)
-            for mark in marks:
-                self._tellers.pop(mark, None)
+            del process.inboxes[inbox.id]
+            if not replied and process.fault is None:
+                # basic/transports/stdio, Cancellation: there is no stream to close, so say it.
+                process.send(notification("notifications/cancelled", {"requestId": inbox.id}))
 
     async def close(self) -> None:
         process, self._process = self._process, None
-        if self._reader is not None:
-            self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reader
-            self._reader = None
-        self._fail(Disconnected("The client is closed"))
-        if process is None:
-            return
-        if process.stdin is not None:
-            process.stdin.close()
-        for end in (None, process.terminate, process.kill):
-            if end is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    end()
-            try:
-                # Reads on, so that a child which still writes can end.
-                await asyncio.wait_for(_drained(process), GRACE)
-            except TimeoutError:
-                continue
-            break
-        transport: Any = getattr(process, "_transport", None)
-        if transport is not None:
-            transport.close()
-        await asyncio.sleep(0)
+        if process is not None:
+            await process.close()
 
-    async def _write(self, message: JsonObject) -> None:
-        self._send(message)
-        process = self._process
-        if process is not None and process.stdin is not None:
-            with contextlib.suppress(OSError):
-                await process.stdin.drain()
-
-    def _send(self, message: JsonObject) -> None:
-        process = self._process
-        if process is None or process.stdin is None or process.stdin.is_closing():
-            raise self._fault or Disconnected("The server's process has ended")
-        process.stdin.write(encode(message) + b"\n")
-
-    async def _read(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        out = self._process.stdout
+    async def _started(self) -> "Process":
+        environment = None if self._env is None else {**os.environ, **self._env}
+        # A group of its own, so that what the child starts ends with it.
+        group: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
         try:
-            while line := await out.readuntil(b"\n"):
-                await self._received(line)
-        except asyncio.IncompleteReadError:
-            code = await self._process.wait()
-            self._fail(Disconnected(f"The server's process ended (exit code {code})"))
-        except asyncio.LimitOverrunError:
-            self._fail(PeerBroken(f"The server sent a line of more than {self._max_line} bytes"))
-        except (PeerBroken, OSError) as fault:
-            self._fail(fault if isinstance(fault, PeerBroken) else Disconnected(str(fault)))
+            _, process = await asyncio.get_running_loop().subprocess_exec(
+                lambda: Process(self._max_line), *self._command, stderr=None, env=environment, cwd=self._cwd, **group
+            )
+        except (OSError, ValueError) as fault:
+            raise Disconnected(f"Cannot start {self._command[0]!r}: {fault}") from None
+        return process
 
-    async def _received(self, line: bytes) -> None:
-        try:
-            message: Any = _decode(line)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            if not line.strip():
-                return
-            raise PeerBroken(f"The server wrote a line that is no message: {line[:80]!r}") from None
-        if type(message) is not dict:
-            raise PeerBroken("The server wrote JSON that is no message")
-        if "method" in message:
-            teller = self._tellers.get(_mark(message)) or self._tellers.get("log")
-            if teller is not None:
-                told = teller(message)
-                if told is not None:
-                    await told
-            return
-        reply = self._replies.get(message.get("id"))
-        if reply is not None and not reply.done():
-            reply.set_result(message)
+    async def _living(self) -> "Process":
+        """The process, started again if need be (basic/transports/stdio, Unexpected Termination)."""
+        if self._process is None:
+            raise Disconnected("The client is closed")
+        if self._process.has_ended and self._process.has_spoken:
+            async with self._starting:
+                if self._process is not None and self._process.has_ended:
+                    ended, self._process = self._process, await self._started()
+                    await ended.close()
+        if self._process is None:
+            raise Disconnected("The client is closed")
+        if self._process.fault is not None:
+            raise self._process.fault
+        return self._process
 
-    def _fail(self, fault: Exception) -> None:
+
+class Inbox:
+    """What comes back for one request: its notifications, then its reply."""
+
+    __slots__ = ("_fault", "_messages", "_tell", "_waiter", "id", "mark")
+
+    def __init__(self, message: JsonObject, on_notification: OnNotification | None) -> None:
+        self.id = message["id"]
+        self.mark = _params(message).get("_meta", {}).get(PROGRESS_TOKEN)
+        self._tell = on_notification
+        self._messages: list[JsonObject] = []
+        self._fault: CallFailed | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def reply(self) -> JsonObject:
+        while True:
+            while self._messages:
+                message = self._messages.pop(0)
+                if "method" not in message:
+                    return message
+                await tell(self._tell, message)
+            if self._fault is not None:
+                raise self._fault
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def put(self, message: JsonObject) -> None:
+        if self._tell is not None or "method" not in message:
+            self._messages.append(message)
+            self._wake()
+
+    def fail(self, fault: CallFailed) -> None:
         self._fault = fault
-        for reply in self._replies.values():
-            if not reply.done():
-                reply.set_exception(fault)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
-def _marks(message: JsonObject) -> list[object]:
-    """By what a request's notifications are known: its progress token, its subscription, or being a log message."""
-    meta = message.get("params", {}).get("_meta", {})
-    marks: list[object] = [("subscription", message["id"]), "log"]
-    if PROGRESS_TOKEN in meta:
-        marks.append(("progress", meta[PROGRESS_TOKEN]))
-    return marks
+class Process(asyncio.SubprocessProtocol):
+    """A running child: lines in, lines out."""
+
+    def __init__(self, max_line: int) -> None:
+        self.inboxes: dict[object, Inbox] = {}
+        self.fault: CallFailed | None = None
+        """Why nothing more will come."""
+        self.has_spoken = False
+        self._max_line = max_line
+        self._line = bytearray()
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._exited = False
+        self._silent = False
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return isinstance(self.fault, Disconnected)
+
+    def send(self, message: JsonObject) -> None:
+        stdin = None if self._transport is None else self._transport.get_pipe_transport(0)
+        if stdin is not None and not stdin.is_closing():
+            cast("asyncio.WriteTransport", stdin).write(encode(message) + b"\n")
+
+    async def close(self) -> None:
+        """basic/transports/stdio, Shutdown: end its input, then ask it to end, then kill it."""
+        self._fail(Disconnected("The client was closed before the server had answered"))
+        transport = self._transport
+        if transport is None:
+            return
+        stdin = transport.get_pipe_transport(0)
+        if stdin is not None:
+            stdin.close()
+        try:
+            for number in (None, signal.SIGTERM):
+                if number is not None:
+                    self._signal(number)
+                if await self._ends():
+                    return
+        finally:
+            if not (self._exited and self._silent):
+                self._signal(_KILL)
+            if self._timer is not None:
+                self._timer.cancel()
+            # The kernel's answer to a kill is prompt; what was inherited by others than the group is not waited for.
+            await asyncio.shield(self._ends())
+            transport.close()
+            await asyncio.sleep(0)
+
+    async def _ends(self) -> bool:
+        done, _ = await asyncio.wait({self._ended}, timeout=GRACE)
+        return bool(done)
+
+    def _signal(self, number: int) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.name == "posix":
+                os.killpg(transport.get_pid(), number)
+            else:
+                transport.send_signal(number)
+
+    # --- asyncio.SubprocessProtocol -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        del fd
+        if self.fault is not None:
+            return  # reads on, so that a child which still writes can end
+        *lines, rest = data.split(b"\n")
+        for part in lines:
+            line = bytes(self._line) + part if self._line else part
+            self._line.clear()
+            try:
+                self._received(line)
+            except PeerBroken as fault:
+                self._fail(fault)
+                return
+        self._line += rest
+        if len(self._line) > self._max_line:
+            self._fail(PeerBroken(f"The server sent a line of more than {self._max_line} bytes"))
+            self._line.clear()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        del exc
+        if fd == 1:
+            self._silent = True
+            self._leave()
+
+    def process_exited(self) -> None:
+        self._exited = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """The child has exited, or closed its output: the other should follow at once."""
+        if self._exited and self._silent:
+            self._gone()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(LAST_WORDS, self._gone)
+
+    def _gone(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._exited and self._silent and not self._ended.done():
+            self._ended.set_result(None)
+        code = None if self._transport is None else self._transport.get_returncode()
+        how = "closed its output" if code is None else f"ended (exit code {code})"
+        self._fail(Disconnected(f"The server's process {how}"))
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def _received(self, line: bytes) -> None:
+        if not line.lstrip().startswith(b"{"):
+            # Not even the beginning of a message: somebody's print. No answer is lost with it.
+            if line.strip():
+                log.warning("the server wrote a line that is no message: %r", line[:80])
+            return
+        message = read_message(line)
+        self.has_spoken = True
+        inbox = self._inbox(message)
+        if inbox is not None:
+            inbox.put(message)
+
+    def _inbox(self, message: JsonObject) -> Inbox | None:
+        """Whose message it is: by id, by progress token, by subscription; a log message is anybody's."""
+        method, params = message.get("method"), _params(message)
+        if method is None:
+            id_ = message.get("id")
+        elif method == "notifications/progress":
+            mark = params.get(PROGRESS_TOKEN)
+            return next((inbox for inbox in self.inboxes.values() if mark is not None and inbox.mark == mark), None)
+        elif method == "notifications/message":
+            return next(reversed(self.inboxes.values()), None)
+        elif method == "notifications/cancelled":
+            id_ = params.get("requestId")
+        else:
+            meta = params.get("_meta")
+            id_ = meta.get(SUBSCRIPTION_ID) if type(meta) is dict else None
+        return self.inboxes.get(id_) if type(id_) is int else None
+
+    def _fail(self, fault: CallFailed) -> None:
+        if self.fault is None:
+            self.fault = fault
+            for inbox in self.inboxes.values():
+                inbox.fail(fault)
 
 
-def _mark(message: JsonObject) -> object:
-    params = message.get("params") or {}
-    if message["method"] == "notifications/progress":
-        return ("progress", params.get(PROGRESS_TOKEN))
-    if message["method"] == "notifications/message":
-        return "log"
-    return ("subscription", (params.get("_meta") or {}).get(SUBSCRIPTION_ID))
+def _params(message: JsonObject) -> JsonObject:
+    params = message.get("params")
+    return params if type(params) is dict else {}
 
 
-async def _drained(process: asyncio.subprocess.Process) -> None:
-    assert process.stdout is not None
-    while await process.stdout.read(65536):
-        pass
-    await process.wait()
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)

@@ -1,25 +1,23 @@
 """The HTTP link: every message its own POST, answered in JSON or as a stream."""
 
 import os
+import re
+import ssl
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from time import time
-from typing import Any
-from urllib.parse import urlsplit
-
-import msgspec
 
 from antiphon.errors import Disconnected, PeerBroken, Refused
 from antiphon.protocol.sse import Events
-from antiphon.transports.http1 import Pool, Response, proxy_for
-from antiphon.transports.link import OnNotification
+from antiphon.transports.http1 import MAX_CONNECTIONS, Connection, Pool, proxy_for
+from antiphon.transports.link import OnNotification, read_message, refusal, tell
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
 
 MAX_REPLY = 64 * 1024 * 1024
 """Bytes that one reply, or one event of a stream, may have."""
 
-_decode = msgspec.json.Decoder().decode
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\Z")
+_OURS = {"content-length", "transfer-encoding", "host", "connection", "mcp-protocol-version", "mcp-method", "mcp-name"}
 
 
 class HttpLink:
@@ -31,104 +29,103 @@ class HttpLink:
         *,
         headers: Mapping[str, str] | None = None,
         max_reply: int = MAX_REPLY,
+        max_connections: int = MAX_CONNECTIONS,
         proxy: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        parts = urlsplit(url)
         self.url = url
-        self._own = {
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-            "User-Agent": "antiphon",
-            **(headers or {}),
-        }
-        found = proxy or (proxy_for(parts, os.environ) if _names_a_proxy() else None)
-        self._pool = Pool(url, proxy=found)
+        self._headers = _lines(headers or {})
+        self._pool = Pool(url, proxy=proxy or proxy_for(url, os.environ), tls=tls, limit=max_connections)
         self._max_reply = max_reply
 
     async def open(self) -> None:
         """The first request connects."""
+        self._pool.open()
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        response, connection = await self._pool.post({**self._own, **headers}, encode(message))
+        mirrored = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        connection = await self._pool.post(self._headers + mirrored, encode(message))
+        answered = False
         try:
-            return await self._reply(response, message.get("id"), on_notification)
+            reply = await self._reply(connection, message["id"], on_notification)
+            answered = True
+            return reply
         finally:
-            self._pool.release(connection)
+            self._pool.release(connection, answered=answered)
 
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _reply(self, response: Response, id_: object, on_notification: OnNotification | None) -> JsonObject:
+    async def _reply(self, response: Connection, id_: object, on_notification: OnNotification | None) -> JsonObject:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.status == 200 and kind == "text/event-stream":
             return await self._streamed(response, id_, on_notification)
         body = await response.read(self._max_reply)
-        if kind == "application/json":
-            reply = _read(body)
-            if response.status == 200 or ("error" in reply and reply.get("id", id_) == id_):
-                return reply
-        raise self._refusal(response, body)
+        if response.status != 200 or kind != "application/json":
+            raise _refused(response, kind, body)
+        return read_message(body)
 
-    async def _streamed(self, response: Response, id_: object, on_notification: OnNotification | None) -> JsonObject:
+    async def _streamed(self, response: Connection, id_: object, on_notification: OnNotification | None) -> JsonObject:
         events = Events(self._max_reply)
-        async for chunk in response.chunks():
+        while chunk := await response.next_chunk():
             try:
                 found = events.feed(chunk)
             except ValueError as fault:
                 raise PeerBroken(f"The server's stream is broken: {fault}") from None
             for data in found:
-                message = _read(data)
+                message = read_message(data)
                 if "method" in message:
-                    await _tell(on_notification, message)
-                elif message.get("id") == id_ or ("error" in message and "id" not in message):
+                    await tell(on_notification, message)
+                elif message.get("id") == id_ or ("error" in message and message.get("id") is None):
                     # The response ends the stream; what a server sends after it is not looked at.
                     return message
         raise Disconnected("The server closed the stream before it had answered")
 
-    def _refusal(self, response: Response, body: bytes) -> Refused:
-        status = response.status
-        told = body[:200].decode(errors="replace").strip()
-        if status in {301, 302, 303, 307, 308}:
-            text = (
-                f"The server redirects to {response.headers.get('location', 'nowhere')!r}: use that URL if you trust it"
-            )
-        elif status == 401:
-            text = "The server wants you to authenticate"
-        elif status == 200:
-            return Refused(f"The server answered with {response.headers.get('content-type')!r}", status=status)
-        else:
-            text = f"The server answered with HTTP status {status}" + (f": {told}" if told else "")
-        return Refused(text, status=status, retry_after=_retry_after(response.headers.get("retry-after")))
+
+def _refused(response: Connection, kind: str, body: bytes) -> Refused:
+    """What a response says that carries no reply: the server's own error if there is one, else HTTP's."""
+    status, headers = response.status, response.headers
+    retry_after = _retry_after(headers.get("retry-after"))
+    if kind == "application/json":
+        try:
+            return refusal(read_message(body).get("error"), status=status, retry_after=retry_after)
+        except PeerBroken:
+            pass  # JSON of its own kind, from a gateway perhaps
+    told = body[:200].decode(errors="replace").strip()
+    if status == 200:
+        text = f"The server answered with {headers.get('content-type', 'no content type')!r} instead of JSON"
+    elif status in {301, 302, 303, 307, 308}:
+        text = f"The server redirects to {headers.get('location', 'nowhere')!r}: use that URL if you trust it"
+    elif status == 401:
+        text = "The server wants you to authenticate"
+    else:
+        text = f"The server answered with HTTP status {status}" + (f": {told}" if told else "")
+    return Refused(text, status=status, retry_after=retry_after)
 
 
-def _read(data: bytes) -> JsonObject:
-    try:
-        message: Any = _decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
-        raise PeerBroken(f"The server sent what is not JSON: {fault}") from None
-    if type(message) is not dict:
-        raise PeerBroken("The server sent JSON that is no message")
-    return message
-
-
-async def _tell(on_notification: OnNotification | None, message: JsonObject) -> None:
-    if on_notification is not None:
-        told = on_notification(message)
-        if told is not None:
-            await told
+def _lines(headers: Mapping[str, str]) -> str:
+    """The headers that every request has."""
+    made = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    made["User-Agent"] = "antiphon"
+    for name, value in headers.items():
+        if name.lower() in _OURS or name.lower().startswith("mcp-param-"):
+            raise ValueError(f"The header {name!r} is the protocol's own")
+        if not _HEADER.match(f"{name}: {value}"):
+            raise ValueError(f"The header {name!r} has a name or a value that HTTP cannot carry")
+        made.pop(name.title(), None)
+        made[name] = value
+    return "".join([f"{name}: {value}\r\n" for name, value in made.items()])
 
 
 def _retry_after(value: str | None) -> float | None:
     """RFC 9110, 10.2.3: seconds, or a date."""
     if value is None:
         return None
+    from email.utils import parsedate_to_datetime  # 6 ms, and few servers send it
+
     try:
-        return max(0.0, float(value)) if value.strip().isdigit() else parsedate_to_datetime(value).timestamp() - time()
-    except (ValueError, TypeError):
+        return float(value) if value.strip().isdigit() else max(0.0, parsedate_to_datetime(value).timestamp() - time())
+    except (ValueError, TypeError, OverflowError):
         return None
-
-
-def _names_a_proxy() -> bool:
-    return any(key.lower().endswith("_proxy") for key in os.environ)

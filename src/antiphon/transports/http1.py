@@ -7,268 +7,346 @@ protocol does not need: redirects, cookies, compression.
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httptools
 
-from antiphon.errors import Disconnected, PeerBroken
+from antiphon.errors import CallFailed, Disconnected, PeerBroken
 
+MAX_CONNECTIONS = 100
+"""Sockets that one client has at most; further requests wait for one."""
+MAX_HEAD = 256 * 1024
 HIGH_WATER = 256 * 1024
 """Bytes of a response that may wait unread before the socket is paused."""
+KEPT = 4.0
+"""Seconds that an unused connection is kept. Servers close theirs after five (uvicorn, Node): a request that crosses
+with that is lost, and nobody can tell whether it was served."""
+LINGER = 1.0
+"""Seconds that an answered stream has to come to its end, so that its connection can be kept."""
+_SETTLED = 0.05
+"""Seconds after which a kept connection is looked at once more before it is used."""
 
 
-class Response:
-    """A response whose head has arrived; its body is read in chunks, or at once."""
+class Connection(asyncio.Protocol):
+    """One socket, a request at a time: ``send``, then read ``status``, ``headers`` and the body."""
 
-    __slots__ = ("_connection", "headers", "status")
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.complete = True
+        """Whether the whole response has arrived."""
+        self.closed = False
+        self.kept_since = 0.0
+        self.transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._headed = True
+        self._head_size = 0
+        self._stays = False
+        self._chunks: deque[bytes] = deque()
+        self._unread = 0
+        self._paused = False
+        self._fault: CallFailed | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._then: Callable[[Connection], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, status: int, headers: dict[str, str], connection: "Connection") -> None:
-        self.status = status
-        self.headers = headers
-        self._connection = connection
+    async def send(self, request: bytes) -> None:
+        """Send a request and wait for the head of its response."""
+        assert self.transport is not None
+        self.headers = {}
+        self.complete = self._headed = self._stays = False
+        self._head_size = 0
+        self.transport.write(request)
+        while not self._headed:
+            await self._news()
+
+    async def next_chunk(self) -> bytes:
+        """The next piece of the body; empty at its end. Disconnected if the end never comes."""
+        while not self._chunks:
+            if self.complete:
+                return b""
+            await self._news()
+        chunk = self._chunks.popleft()
+        self._unread -= len(chunk)
+        if self._paused and self._unread < HIGH_WATER:
+            self._resume()
+        return chunk
 
     async def read(self, limit: int) -> bytes:
+        """The whole body; PeerBroken when it is larger than the limit."""
         chunks: list[bytes] = []
         size = 0
-        async for chunk in self.chunks():
+        while chunk := await self.next_chunk():
             chunks.append(chunk)
             size += len(chunk)
             if size > limit:
                 raise PeerBroken(f"The server sent more than {limit} bytes")
         return b"".join(chunks)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        while (chunk := await self._connection.next_chunk()) is not None:
-            yield chunk
-
-
-class Connection(asyncio.Protocol):
-    """One socket: a request at a time."""
-
-    def __init__(self) -> None:
-        self.closed = False
-        self.fresh = True
-        self._transport: asyncio.Transport | None = None
-        self._parser: Any = None
-        self._head: asyncio.Future[None] | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._chunks: deque[bytes] = deque()
-        self._buffered = 0
-        self._paused = False
-        self._complete = True
-        self._headers: dict[str, str] = {}
-        self._reusable = False
-
-    async def send(self, head: bytes, body: bytes) -> Response:
-        """Send a request and wait for the response's head."""
-        assert self._transport is not None
-        if self.closed:
-            raise Disconnected("The server closed the connection")
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers = {}
-        self._chunks.clear()
-        self._complete = False
-        self._reusable = False
-        self._head = asyncio.get_running_loop().create_future()
-        self._transport.write(head + body)
-        await self._head
-        return Response(self._parser.get_status_code(), self._headers, self)
-
-    async def next_chunk(self) -> bytes | None:
-        """The next piece of the body; None at its end. Disconnected if it never ends."""
-        while not self._chunks:
-            if self._complete:
-                return None
-            if self.closed:
-                raise Disconnected("The server closed the connection in the middle of its answer")
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        chunk = self._chunks.popleft()
-        self._buffered -= len(chunk)
-        if self._paused and self._buffered < HIGH_WATER and self._transport is not None:
-            self._paused = False
-            self._transport.resume_reading()
-        return chunk
-
     @property
     def reusable(self) -> bool:
-        return self._complete and self._reusable and not self.closed and not self._chunks
+        return self._stays and self.complete and not self.closed and not self._chunks
 
-    def close(self) -> None:
+    def linger(self, then: Callable[["Connection"], None]) -> None:
+        """Let a response that needs no more reading come to its end; ``then`` is called when it has, or cannot."""
+        self._then = then
+        self._timer = self._loop.call_later(LINGER, self.close)
+        self._chunks.clear()
+        self._unread = 0
+        if self._paused:
+            self._resume()
+
+    def close(self, fault: CallFailed | None = None) -> None:
+        """Close at once; whoever waits for the response gets the fault."""
+        if self._fault is None:
+            self._fault = fault or Disconnected("The connection is closed")
         self.closed = True
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
+        self._wake()
 
-    # --- asyncio.Protocol -----------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if self._parser is None or self._complete:
-            self.close()  # bytes that nobody asked for: this connection cannot be trusted
-            return
+    async def _news(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+        self._waiter = self._loop.create_future()
         try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, ValueError) as fault:
-            self._fail(PeerBroken(f"The server's HTTP response is broken: {fault}"))
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
-        if self._complete:
-            return
-        # A body without a length ends with the connection (RFC 9112, 6.3).
-        unbounded = "content-length" not in self._headers and "chunked" not in self._headers.get(
-            "transfer-encoding", ""
-        )
-        if self._head is not None and self._head.done() and unbounded and exc is None:
-            self._complete = True
-        self._fail(Disconnected("The server closed the connection before it had answered"))
-
-    # --- httptools ------------------------------------------------------------------------------------------------
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        if self._parser.get_status_code() >= 200 and self._head is not None and not self._head.done():
-            self._head.set_result(None)
-
-    def on_body(self, body: bytes) -> None:
-        self._chunks.append(body)
-        self._buffered += len(body)
-        if self._buffered > HIGH_WATER and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
-        self._wake()
-
-    def on_message_complete(self) -> None:
-        if self._parser.get_status_code() < 200:
-            return
-        self._complete = True
-        self._reusable = bool(self._parser.should_keep_alive())
-        self._wake()
+            await self._waiter
+        finally:
+            self._waiter = None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _fail(self, fault: Exception) -> None:
-        if self._head is not None and not self._head.done():
-            self._head.set_exception(fault)
-        elif self._waiter is not None and not self._waiter.done():
-            if self._complete:
-                self._waiter.set_result(None)
-            else:
-                self._waiter.set_exception(fault)
-        if not self.closed:
-            self.close()
+    def _resume(self) -> None:
+        self._paused = False
+        if self.transport is not None and not self.closed:
+            self.transport.resume_reading()
+
+    def _end(self) -> None:
+        """The response is whole, or never will be."""
+        self._wake()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._then is not None:
+            then, self._then = self._then, None
+            then(self)
+
+    # --- asyncio.Protocol -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        if self.complete:
+            self.close()  # bytes that nobody asked for: this connection cannot be trusted
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError) as fault:
+            self.close(PeerBroken(f"The server's HTTP response is broken: {fault}"))
+            return
+        if not self._headed:
+            self._head_size += len(data)
+            if self._head_size > MAX_HEAD:
+                self.close(PeerBroken(f"The head of the server's HTTP response is larger than {MAX_HEAD} bytes"))
+
+    def eof_received(self) -> bool:
+        self.closed = True
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        # RFC 9112, 6.3: a body of unstated length ends with the connection.
+        if self._headed and exc is None and self._fault is None and not self._has_length():
+            self.complete = True
+        if self._fault is None:
+            self._fault = Disconnected(
+                "The server closed the connection in the middle of its answer"
+                if self._headed
+                else "The server closed the connection before it had answered"
+            )
+        self._end()
+
+    def _has_length(self) -> bool:
+        return "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()
+
+    # --- httptools ------------------------------------------------------------------------------------------------
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._headed:
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 200:
+            self.headers = {}
+        else:
+            self._headed = True
+            self._wake()
+
+    def on_body(self, body: bytes) -> None:
+        if self._then is not None:
+            return
+        self._chunks.append(body)
+        self._unread += len(body)
+        if self._unread > HIGH_WATER and not self._paused and self.transport is not None:
+            self._paused = True
+            self.transport.pause_reading()
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        if self.status >= 200:
+            self.complete = True
+            self._stays = bool(self._parser.should_keep_alive())
+            self._end()
 
 
 class Pool:
     """Connections to one origin, kept for the next request."""
 
-    def __init__(self, url: str, *, proxy: str | None = None, tls: ssl.SSLContext | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"A server's URL starts with http:// or https://, got {url!r}")
-        self._parts = parts
-        self._proxy = urlsplit(proxy) if proxy else None
+    def __init__(
+        self, url: str, *, proxy: str | None = None, tls: ssl.SSLContext | None = None, limit: int = MAX_CONNECTIONS
+    ) -> None:
+        parts = _split(url)
+        self._secure = parts.scheme == "https"
+        self._origin = (parts.hostname or "", parts.port or (443 if self._secure else 80))
+        self._proxy = None if proxy is None else _split(proxy)
+        if self._proxy is not None and self._proxy.scheme != "http":
+            raise ValueError(f"A proxy's URL starts with http://, got {proxy!r}")
         self._tls = tls
-        self._idle: list[Connection] = []
+        self._kept: list[Connection] = []
         self._busy: set[Connection] = set()
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        if self._proxy is not None and parts.scheme == "http":
-            target = f"http://{parts.netloc}{target}"
-        self._start = f"POST {target} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
+        self._slots = asyncio.Semaphore(limit)
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        host = parts.netloc.rpartition("@")[2]
+        target = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe="/?%:@!$&'()*+,;=~[]")
+        if self._proxy is not None and not self._secure:
+            target = f"http://{host}{target}"
+        lines = [f"POST {target} HTTP/1.1", f"Host: {host}", *_basic("Authorization", parts)]
+        if self._proxy is not None and not self._secure:
+            lines += _basic("Proxy-Authorization", self._proxy)
+        self._start = "".join(f"{line}\r\n" for line in lines)
 
-    async def post(self, headers: Mapping[str, str], body: bytes) -> tuple[Response, Connection]:
-        """Send a request; the caller gives the connection back with ``release``."""
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        head = f"{self._start}{lines}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
-        while True:
+    def open(self) -> None:
+        self._closed = False
+
+    async def post(self, headers: str, body: bytes) -> Connection:
+        """Send a request and wait for the head of its response; the caller gives the connection back."""
+        head = f"{self._start}{headers}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
+        await self._slots.acquire()
+        try:
             connection = await self._connection()
-            reused = not connection.fresh
-            try:
-                return await self._send(connection, head, body), connection
-            except Disconnected:
-                # A kept connection that the server closed meanwhile never carried the request: take another.
-                if not reused:
-                    raise
-
-    def release(self, connection: Connection) -> None:
-        """Keep a connection whose answer was read to its end; close every other."""
-        self._busy.discard(connection)
-        if connection.reusable:
-            self._idle.append(connection)
-        else:
+        except BaseException:
+            self._slots.release()
+            raise
+        self._busy.add(connection)
+        try:
+            await connection.send(head + body)
+        except BaseException:
             connection.close()
+            self._settle(connection)
+            raise
+        return connection
+
+    def release(self, connection: Connection, *, answered: bool) -> None:
+        """Keep a connection whose response is whole, or will be as soon as the stream of an answer ends."""
+        if answered and not connection.complete and not connection.closed:
+            connection.linger(self._settle)
+        else:
+            self._settle(connection)
 
     async def close(self) -> None:
-        for connection in (*self._idle, *self._busy):
-            connection.close()
-        self._idle.clear()
-        self._busy.clear()
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for connection in (*self._kept, *self._busy):
+            connection.close(Disconnected("The client was closed before the server had answered"))
+        self._kept.clear()
         # Transports close on the loop's next turn.
         await asyncio.sleep(0)
 
-    async def _send(self, connection: Connection, head: bytes, body: bytes) -> Response:
-        try:
-            response = await connection.send(head, body)
-        except BaseException:
-            self._busy.discard(connection)
+    def _settle(self, connection: Connection) -> None:
+        self._busy.discard(connection)
+        self._slots.release()
+        if not connection.reusable or self._closed:
             connection.close()
-            raise
-        connection.fresh = False
-        return response
+            return
+        loop = asyncio.get_running_loop()
+        connection.kept_since = loop.time()
+        self._kept.append(connection)
+        if self._timer is None:
+            self._timer = loop.call_later(KEPT, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what was not used for a while: the list is in the order of its keeping."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._kept and now - self._kept[0].kept_since >= KEPT:
+            self._kept.pop(0).close()
+        self._timer = loop.call_at(self._kept[0].kept_since + KEPT, self._sweep) if self._kept else None
 
     async def _connection(self) -> Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.closed:
-                self._busy.add(connection)
-                return connection
-        connection = await self._connect()
-        self._busy.add(connection)
+        closed = Disconnected("The client is closed")
+        if self._closed:
+            raise closed
+        connection = await self._reused() or await self._connect()
+        if self._closed:
+            connection.close()
+            raise closed
         return connection
+
+    async def _reused(self) -> Connection | None:
+        now = asyncio.get_running_loop().time()
+        if self._kept and now - self._kept[-1].kept_since > _SETTLED:
+            # A loop that was blocked (by a handler that waits for a person) has yet to hear of a server's goodbye.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        while self._kept:
+            connection = self._kept.pop()
+            if not connection.closed and now - connection.kept_since < KEPT:
+                return connection
+            connection.close()
+        return None
 
     async def _connect(self) -> Connection:
-        parts = self._parts
-        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        at = (host, port) if self._proxy is None else (self._proxy.hostname or "", self._proxy.port or 8080)
-        loop = asyncio.get_running_loop()
+        proxy = self._proxy
+        at = self._origin if proxy is None else (proxy.hostname or "", proxy.port or 80)
         try:
-            if self._proxy is not None and parts.scheme == "https":
-                return await self._tunnel(at, host, port)
-            secure = self._context() if parts.scheme == "https" and self._proxy is None else None
-            _, connection = await loop.create_connection(
-                Connection, *at, ssl=secure, server_hostname=host if secure else None
-            )
-        except (OSError, ssl.SSLError) as fault:
+            if proxy is None:
+                return await self._dial(at, self._context() if self._secure else None)
+            connection = await self._dial(at, None)
+            return await self._tunnel(connection, proxy) if self._secure else connection
+        except (OSError, UnicodeError) as fault:
             raise Disconnected(f"Cannot connect to {at[0]}:{at[1]}: {fault}") from None
+
+    async def _dial(self, at: tuple[str, int], tls: ssl.SSLContext | None) -> Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(Connection, *at, ssl=tls, server_hostname=at[0] if tls else None)
         return connection
 
-    async def _tunnel(self, at: tuple[str, int], host: str, port: int) -> Connection:
+    async def _tunnel(self, gate: Connection, proxy: SplitResult) -> Connection:
         """Through an HTTP proxy to an https origin (RFC 9110, 9.3.6)."""
-        loop = asyncio.get_running_loop()
-        reader, writer = await asyncio.open_connection(*at)
-        writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        if head.split(b" ", 2)[1:2] != [b"200"]:
-            writer.close()
-            raise Disconnected(f"The proxy {at[0]}:{at[1]} refused to connect to {host}:{port}")
+        host, port = self._origin
+        there = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}", *_basic("Proxy-Authorization", proxy), "", ""]
         connection = Connection()
-        transport = await loop.start_tls(writer.transport, connection, self._context(), server_hostname=host)
-        assert transport is not None
+        try:
+            await gate.send("\r\n".join(lines).encode("latin-1"))
+            if gate.status != 200 or gate.transport is None:
+                raise Disconnected(f"The proxy refuses to connect to {there}: HTTP status {gate.status}")
+            loop = asyncio.get_running_loop()
+            transport = await loop.start_tls(gate.transport, connection, self._context(), server_hostname=host)
+            assert transport is not None
+        except BaseException:
+            gate.close()
+            raise
         connection.connection_made(transport)
         return connection
 
@@ -279,13 +357,34 @@ class Pool:
         return self._tls
 
 
-def proxy_for(parts: SplitResult, environment: Mapping[str, str]) -> str | None:
+def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:
     """The proxy that the environment names for a URL, as curl reads it."""
+    named = {key.lower(): value for key, value in environment.items() if key.lower().endswith("_proxy") and value}
+    parts = urlsplit(url)
+    proxy = named.get(f"{parts.scheme}_proxy") or named.get("all_proxy")
+    if proxy is None:
+        return None
     from urllib import request  # only where a proxy is set
 
-    named = {key.lower(): value for key, value in environment.items() if key.lower().endswith("_proxy") and value}
-    proxy = named.get(f"{parts.scheme}_proxy") or named.get("all_proxy")
     bypass: Any = getattr(request, "proxy_bypass_environment")  # noqa: B009 -- unknown to the type checkers' stubs
-    if proxy is None or bypass(parts.hostname or "", {"no": named.get("no_proxy", "")}):
+    if bypass(parts.hostname or "", {"no": named.get("no_proxy", "")}):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _split(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.netloc.isascii():
+        raise ValueError(f"A server's URL starts with http:// or https:// and a host, got {url!r}")
+    _ = parts.port  # a ValueError of its own if it is none
+    return parts
+
+
+def _basic(header: str, parts: SplitResult) -> list[str]:
+    """The credentials that a URL carries (RFC 7617)."""
+    if parts.username is None:
+        return []
+    from base64 import b64encode  # few URLs carry any
+
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return [f"{header}: Basic {b64encode(pair.encode()).decode()}"]

@@ -1,11 +1,16 @@
 """The Link: a client's way to one server. One method does the work, so that a test's own is a few lines."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import msgspec
+
+from antiphon.errors import PeerBroken, Refused
 from antiphon.types import JsonObject
 
 OnNotification: TypeAlias = Callable[[JsonObject], Awaitable[None] | None]
+
+_decode = msgspec.json.Decoder().decode
 
 
 @runtime_checkable
@@ -13,8 +18,9 @@ class Link(Protocol):
     """Carries requests to a server and replies back.
 
     ``request`` returns the JSON-RPC reply, whatever it says; notifications that belong to the request go to the
-    callback before that. Cancelling it cancels the request at the server. What cannot be carried raises Disconnected,
-    Refused or PeerBroken. ``headers`` mirror the body where the link speaks HTTP; other links ignore them.
+    callback before that, one after the other, and what the callback raises ends the request. Cancelling it cancels the
+    request at the server. What cannot be carried raises Disconnected, Refused or PeerBroken. ``headers`` mirror the
+    body where the link speaks HTTP; other links ignore them.
     """
 
     async def open(self) -> None: ...
@@ -24,3 +30,30 @@ class Link(Protocol):
     ) -> JsonObject: ...
 
     async def close(self) -> None: ...
+
+
+def read_message(data: bytes) -> JsonObject:
+    """A message out of a server's bytes; PeerBroken if they are none."""
+    try:
+        message: Any = _decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        raise PeerBroken(f"The server sent what is not JSON ({fault}): {data[:80]!r}") from None
+    if type(message) is not dict:
+        raise PeerBroken(f"The server sent JSON that is no message: {data[:80]!r}")
+    return message
+
+
+def refusal(error: object, *, status: int | None = None, retry_after: float | None = None) -> Refused:
+    """A JSON-RPC error as what the caller gets; PeerBroken if it is not one."""
+    body: JsonObject = error if type(error) is dict else {}
+    code, message = body.get("code"), body.get("message")
+    if type(code) is not int or type(message) is not str:
+        raise PeerBroken("The server sent an error without a code and a message")
+    return Refused(message, code=code, data=body.get("data"), status=status, retry_after=retry_after)
+
+
+async def tell(on_notification: OnNotification | None, message: JsonObject) -> None:
+    if on_notification is not None:
+        told = on_notification(message)
+        if told is not None:
+            await told

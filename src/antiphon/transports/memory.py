@@ -1,4 +1,4 @@
-"""In memory: the same service, without bytes. For tests, and for a client in the same process."""
+"""In memory: the same service, without a wire. For tests, and for a client in the same process."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -9,6 +9,9 @@ import msgspec
 from antiphon.server.service import Service
 from antiphon.transports.link import OnNotification
 from antiphon.types import JsonObject
+from antiphon.wire.jsonrpc import encode
+
+_decode = msgspec.json.Decoder().decode
 
 
 class Memory:
@@ -26,8 +29,7 @@ class Memory:
     ) -> JsonObject | None:
         """The reply to a message; None to a notification. Notifications that belong to it go to the callback first."""
         _, reply = await self._service.answer(message, _Callback(on_notification), None, self._principal)
-        plain: JsonObject | None = msgspec.to_builtins(reply, str_keys=True)
-        return plain
+        return None if reply is None else _decode(reply)
 
     async def open(self) -> None:
         await self._lifespan.enter_async_context(self._service.running())
@@ -52,7 +54,7 @@ class _Callback:
 
     async def emit(self, message: JsonObject) -> None:
         if self._tell is not None:
-            told: Any = self._tell(msgspec.to_builtins(message, str_keys=True))
+            told: Any = self._tell(_decode(encode(message)))
             if told is not None:
                 await told
 

@@ -84,7 +84,9 @@ class Pipe:
                 # Keep none of a line that will be refused, however long it gets.
                 buffered.clear()
                 skipping = True
-        if buffered.strip():
+        if skipping:
+            self._hand_over(None)
+        elif buffered.strip():
             self._hand_over(bytes(buffered))
         self._call(self._ended.set)
 
@@ -121,22 +123,17 @@ class Pipe:
     def _cancel(self, message: JsonObject) -> None:
         params = message.get("params")
         id_ = params.get("requestId") if isinstance(params, dict) else None
-        task = self._under_way.get(id_) if isinstance(id_, int | str) else None
+        task = self._under_way.get(id_) if type(id_) is int or type(id_) is str else None
         if task is not None:
             task.cancel()
 
     async def _serve(self, message: JsonObject) -> None:
-        _, reply = await self._service.answer(message, self)
-        if reply is not None:
-            self._put(reply)
+        voice = _Voice(self._outgoing)
+        _, reply = await self._service.answer(message, voice)
+        if reply is not None and not voice.silenced:
+            self._outgoing.put(reply + b"\n")
 
     # --- out ------------------------------------------------------------------------------------------------------
-
-    async def emit(self, message: JsonObject) -> None:
-        self._put(message)
-
-    async def keep_alive(self) -> None:
-        """A pipe does not time out."""
 
     def _put(self, message: JsonObject) -> None:
         self._outgoing.put(encode(message) + b"\n")
@@ -175,11 +172,31 @@ class Pipe:
             await asyncio.wait(self._under_way.values(), timeout=GRACE)
 
 
+class _Voice:
+    """One request's way out: silent once the request was cancelled (basic/transports/stdio, Cancellation)."""
+
+    __slots__ = ("_outgoing", "_task")
+
+    def __init__(self, outgoing: "SimpleQueue[bytes | None]") -> None:
+        self._outgoing = outgoing
+        self._task = asyncio.current_task()
+
+    @property
+    def silenced(self) -> bool:
+        return self._task is not None and self._task.cancelling() > 0
+
+    async def emit(self, message: JsonObject) -> None:
+        if not self.silenced:
+            self._outgoing.put(encode(message) + b"\n")
+
+    async def keep_alive(self) -> None:
+        """A pipe does not time out."""
+
+
 class _ProtocolOnly:
     """Keeps stdout for the protocol: whatever else writes there goes to stderr."""
 
     def __enter__(self) -> tuple[int, int]:
-        sys.stdout.flush()
         self._stdout = sys.stdout
         self._source = os.dup(0)
         self._sink = os.dup(1)
@@ -188,6 +205,7 @@ class _ProtocolOnly:
         os.dup2(null, 0)
         os.close(null)
         os.dup2(2, 1)
+        sys.stdout.flush()  # what was printed before now goes where everything else goes
         sys.stdout = sys.stderr
         return self._source, self._sink
 

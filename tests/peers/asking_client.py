@@ -1,0 +1,66 @@
+"""The official Python client through a list of conversations; how each went goes to standard output as JSON.
+
+`python asking_client.py URL CONVERSATIONS`, where the second is a JSON file that `conversations.py` describes.
+"""
+
+import asyncio
+import json
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from mcp import Client
+from mcp.types import CreateMessageResult, ElicitResult, ListRootsResult
+
+
+class Person:
+    """Answers what the conversation under way says, and remembers what was asked."""
+
+    def __init__(self):
+        self.answers = {}
+        self.asked = []
+
+    async def elicit(self, _context, params):
+        return ElicitResult.model_validate(self._answer(params.mode, params.message))
+
+    async def sample(self, _context, params):
+        return CreateMessageResult.model_validate(self._answer("sample", params.messages[0].content.text))
+
+    async def roots(self, _context):
+        return ListRootsResult.model_validate(self._answer("roots", "roots"))
+
+    def _answer(self, kind, text):
+        self.asked.append([kind, text])
+        return self.answers[text]
+
+
+async def main(url, conversations):
+    told = {}
+    for site, each in groupby(conversations, key=lambda conversation: conversation["site"]):
+        person = Person()
+        async with Client(
+            f"{url}/{site}/mcp",
+            elicitation_callback=person.elicit,
+            sampling_callback=person.sample,
+            list_roots_callback=person.roots,
+        ) as client:
+            for conversation in each:
+                person.answers, person.asked = conversation["answers"], []
+                told[conversation["name"]] = {
+                    "revision": client.protocol_version,
+                    **await outcome(client.call_tool(conversation["tool"], conversation["arguments"])),
+                    "asked": sorted(person.asked),
+                }
+    return told
+
+
+async def outcome(call):
+    try:
+        result = await call
+    except Exception as fault:
+        return {"failed": repr(fault)}
+    return {"text": "".join(block.text for block in result.content), "is_error": result.is_error}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asyncio.run(main(sys.argv[1], json.loads(Path(sys.argv[2]).read_text())))))

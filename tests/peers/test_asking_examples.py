@@ -1,0 +1,62 @@
+"""The official clients through every example of examples/asking, over HTTP, with their own loops answering."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.rounds.seal import generate_key
+
+from .conversations import Conversation, conversations
+
+pytestmark = pytest.mark.peers
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples" / "asking"
+CONVERSATIONS = conversations()
+PATIENCE = 10.0
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Where all the examples are served, by one process."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    command = [sys.executable, str(HERE / "asking_server.py"), str(listening.fileno())]
+    environment = {**os.environ, "ANTIPHON_KEYS": generate_key(b"p" * 32)}
+    with listening:
+        process = subprocess.Popen(command, env=environment, pass_fds=[listening.fileno()])
+    yield address
+    process.kill()
+    process.wait(PATIENCE)
+
+
+@pytest.fixture(scope="module", params=["python", "typescript"])
+def told(request: pytest.FixtureRequest, converse: Any, url: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """How all the conversations went with one of the clients."""
+    script = tmp_path_factory.mktemp("asking") / "conversations.json"
+    script.write_text(json.dumps([conversation.script for conversation in CONVERSATIONS]))
+    if request.param == "python":
+        client = [sys.executable, str(HERE / "asking_client.py")]
+    else:
+        node, _, modules = request.getfixturevalue("official_typescript")
+        client = [node, str(HERE / "asking_client.mjs"), modules]
+    return converse(client, [url, str(script)])
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.name.replace(" ", "-"))
+def test_the_official_client_completes_the_example(told: Any, conversation: Conversation) -> None:
+    assert told[conversation.name] == conversation.outcome
+
+
+def test_every_example_is_told_in_each_of_its_styles() -> None:
+    sites = {conversation.site for conversation in CONVERSATIONS}
+    tools = {(conversation.site, conversation.tool) for conversation in CONVERSATIONS}
+    assert sites == {path.stem for path in EXAMPLES.glob("*.py")} | {"region_low_level", "upgraded"}
+    assert len(tools) == 3 * (len(sites) - 2) + 2
