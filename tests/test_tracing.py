@@ -17,7 +17,7 @@ from antiphon.tracing import traced
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{CALLER}-01"
-ASKABLE = {"elicitation": {}}
+ASKABLE: dict[str, object] = {"elicitation": {}}
 YES = {"action": "accept", "content": {"confirm": True}}
 
 Json = dict[str, Any]
@@ -95,7 +95,7 @@ Caller = Callable[..., Any]
 
 async def converse(call: Caller, servers: list[Server], **about: Any) -> list[Json]:
     """All three rounds of a wipe, each on the next server."""
-    params: Json = {"name": "wipe", "arguments": {"cache": "c1"}}
+    params: Json = {"name": "wipe", "arguments": {"cache": "gemstones"}}
     replies: list[Json] = []
     for number in range(3):
         reply = await call(
@@ -221,7 +221,7 @@ async def test_a_protocol_error_makes_an_error_span(
 
 
 async def test_a_client_that_cannot_be_asked_makes_an_error_span(recording: Recording, call: Caller) -> None:
-    reply = await call(served(recording), "tools/call", {"name": "wipe", "arguments": {"cache": "c1"}})
+    reply = await call(served(recording), "tools/call", {"name": "wipe", "arguments": {"cache": "gemstones"}})
     assert reply["error"]["code"] == -32021
     assert recording.span.status.status_code is StatusCode.ERROR
 
@@ -241,7 +241,7 @@ async def test_a_round_that_asks_is_no_error(recording: Recording, call: Caller)
 async def test_neither_tokens_nor_answers_nor_arguments_are_in_a_span(recording: Recording, call: Caller) -> None:
     replies = await converse(call, [served(recording)])
     told = "".join(span.to_json() for span in recording.spans)
-    for private in (replies[0]["requestState"], replies[1]["requestState"], "c1", "Wipe", "sure"):
+    for private in (replies[0]["requestState"], replies[1]["requestState"], "gemstones", "confirm", "accept"):
         assert private not in told
 
 

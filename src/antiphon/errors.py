@@ -255,6 +255,10 @@ class CannotAsk(BaseException):
         self.message = message
         self.required = required
 
+    def __bool__(self) -> bool:
+        # Gathered with return_exceptions=True it stands where an answer would: it must not read as a yes.
+        return False
+
 
 def _paths(tree: Mapping[str, object], prefix: str = "") -> list[str]:
     found: list[str] = []

@@ -18,8 +18,8 @@ _DEEPEST: Final = 16
 """How many references and alternatives deep a schema is looked through."""
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_INTEGERS: Final = range(-(2**63), 2**64)
-"""The integers that JSON carries safely between us and most servers' parsers."""
+INTEGERS: Final = range(-(2**63), 2**64)
+"""The integers that our JSON carries."""
 
 
 class Word(NamedTuple):
@@ -157,7 +157,7 @@ def _integer(text: str, _parts: list[JsonObject], _root: JsonObject) -> Any:
     if not _WHOLE.fullmatch(text.strip()):
         return _NONE
     value = int(text)
-    if value not in _INTEGERS:
+    if value not in INTEGERS:
         raise ValueError(f"expected a whole number of at most 64 bits, got {quoted(text)}")
     return value
 

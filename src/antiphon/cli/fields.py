@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from antiphon.cli.arguments import convert
+from antiphon.cli.arguments import INTEGERS, convert
 from antiphon.cli.text import line
 from antiphon.shapes import Mismatch
 from antiphon.shapes.mismatch import quoted
@@ -155,7 +155,7 @@ def _number(text: str, *, whole: bool) -> int | float:
         value = int(stripped) if whole or stripped.lstrip("+-").isdecimal() else float(stripped)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if not math.isfinite(value) or (isinstance(value, int) and value not in INTEGERS):
         raise Mismatch(f"expected {'a whole number' if whole else 'a number'}, got {quoted(text)}")
     return value
 

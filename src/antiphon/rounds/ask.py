@@ -262,7 +262,7 @@ def view(raw: object) -> Response:
     fields: JsonObject = raw
     action = fields.get("action")
     try:
-        if action in {"accept", "decline", "cancel"}:
+        if action == "accept" or action == "decline" or action == "cancel":  # noqa: PLR1714 -- it may be a list
             content = fields.get("content")
             return Elicited(action, content if action == "accept" and type(content) is dict else None)
         if "roots" in fields:

@@ -69,7 +69,7 @@ def _parameter(name: str, hint: object, mark: Ask, known: set[str]) -> AskedPara
     wanted, handles_refusal = _answered(inner)
     others = [extra for extra in extras if extra is not mark]
     shape: object = Annotated[wanted, *others] if others else wanted
-    needs = _names_in(mark.source, name)
+    needs = _names_in(mark.source, name, known)
     unknown = [need for need in needs if need not in known or need == name]
     if unknown:
         raise TypeError(
@@ -92,10 +92,10 @@ def _answered(hint: object) -> tuple[object, bool]:
     return hint, False
 
 
-def _names_in(source: str | Callable[..., object], name: str) -> tuple[str, ...]:
+def _names_in(source: str | Callable[..., object], name: str, known: set[str]) -> tuple[str, ...]:
     if isinstance(source, str):
         try:
-            fields = [field for _, field, _, _ in Formatter().parse(source) if field is not None]
+            fields = _fields(source)
         except ValueError as fault:
             raise TypeError(f"The question of parameter {name!r} is not a valid format string: {fault}") from None
         roots = [field.split(".")[0].split("[")[0] for field in fields]
@@ -103,7 +103,23 @@ def _names_in(source: str | Callable[..., object], name: str) -> tuple[str, ...]
             raise TypeError(f"The question of parameter {name!r} has an empty {{}}: name the argument it shows")
         return tuple(dict.fromkeys(roots))
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return tuple(key for key, item in inspect.signature(source).parameters.items() if item.kind not in kinds)
+    parameters = inspect.signature(source).parameters
+    if any(item.kind is item.POSITIONAL_ONLY for item in parameters.values()):
+        raise TypeError(f"The question of parameter {name!r} has positional-only parameters")
+    return tuple(
+        key
+        for key, item in parameters.items()
+        if item.kind not in kinds and (item.default is item.empty or key in known)
+    )
+
+
+def _fields(text: str) -> list[str]:
+    """The names in a format string, those inside its format specifications as well."""
+    found: list[str] = []
+    for _, field, spec, _ in Formatter().parse(text):
+        if field is not None:
+            found += [field, *_fields(spec or "")]
+    return found
 
 
 def _ordered(found: dict[str, AskedParameter]) -> list[AskedParameter]:

@@ -29,6 +29,10 @@ _decode = msgspec.json.decode
 class RoundEnds(BaseException):
     """The signal that unwinds a handler whose question has no answer yet. Private, and not an Exception on purpose."""
 
+    def __bool__(self) -> bool:
+        # Gathered with return_exceptions=True it stands where an answer would: it must not read as a yes.
+        return False
+
 
 class Asked(msgspec.Struct, array_like=True):
     fingerprint: bytes
@@ -86,7 +90,7 @@ class _Readable(msgspec.Struct):
     asked: dict[str, tuple[str, int]]
     answers: dict[str, tuple[str, msgspec.Raw, bool]]
     steps: dict[str, msgspec.Raw]
-    state: msgspec.Raw | None
+    state: msgspec.Raw
 
     @classmethod
     def of(cls, journal: Journal) -> "_Readable":
@@ -99,7 +103,7 @@ class _Readable(msgspec.Struct):
                 for name, item in journal.answers.items()
             },
             steps={name: msgspec.Raw(item) for name, item in journal.steps.items()},
-            state=None if journal.state is None else msgspec.Raw(journal.state),
+            state=msgspec.Raw(journal.state or b"null"),
         )
 
     def journal(self) -> Journal:
@@ -112,7 +116,7 @@ class _Readable(msgspec.Struct):
                 for name, (print_, raw, read) in self.answers.items()
             },
             steps={name: bytes(raw) for name, raw in self.steps.items()},
-            state=None if self.state is None else bytes(self.state),
+            state=None if bytes(self.state) == b"null" else bytes(self.state),
         )
 
 
@@ -147,7 +151,7 @@ def input_required(requests: Mapping[str, Question] | None = None, *, state: obj
 class Conversation:
     """One round of one flow: the journal so far, what the client sent, and what is still to be asked."""
 
-    __slots__ = ("_capabilities", "_seen", "arrived", "journal", "lacking", "pending")
+    __slots__ = ("_capabilities", "_read", "_returned", "_seen", "arrived", "journal", "lacking", "pending")
 
     def __init__(self, journal: Journal, responses: object, capabilities: Mapping[str, Any]) -> None:
         self.journal = journal
@@ -157,6 +161,13 @@ class Conversation:
         self.lacking: JsonObject = {}
         self._capabilities = capabilities
         self._seen: set[str] = set()
+        self._read: set[str] = set()
+        self._returned = False
+
+    @property
+    def asked(self) -> int:
+        """How many questions this run has come to, answered or not."""
+        return len(self._seen)
 
     def ask(self, question: Question) -> Any:
         """The typed answer to a question, or RoundEnds with the question noted for this round."""
@@ -174,6 +185,7 @@ class Conversation:
     def answer(self, name: str) -> Response:
         """The newest response under a name, whether or not it was asked for: the return style's view."""
         self._seen.add(name)
+        self._read.add(name)
         fresh = view(self.arrived.get(name))
         if isinstance(fresh, Missing) and name in self.journal.answers:
             return view(_decode(self.journal.answers[name].response))
@@ -185,14 +197,15 @@ class Conversation:
             if not question.again:
                 self._check_refusal(name, question)
         self._require(*wanted.questions.values())
-        for name in list(self.arrived):
-            if name in self.journal.asked or name in self._seen:
-                self._keep(name)
+        self._returned = True
         self.pending = dict(wanted.questions)
         self.journal.state = wanted.state
 
     def close(self) -> JsonObject:
         """End the round: the journal now says what was asked, and the result says what to answer."""
+        for name in self.arrived:
+            if name in self._read or (name in self.journal.asked and not self._settled(name)):
+                self._keep(name)
         asked: dict[str, Asked] = {}
         for name, question in self.pending.items():
             asked[name] = Asked(question.fingerprint, self._drift(name, question))
@@ -217,7 +230,9 @@ class Conversation:
         if answered is not None and answered.fingerprint == print_:
             if answered.read:
                 return question.recall(_decode(answered.response))
-            return self._readable(name, question, _decode(answered.response))
+            kept = self._readable(name, question, _decode(answered.response))
+            if kept is not None:
+                return kept
         asked = self.journal.asked.get(name)
         if asked is not None and asked.fingerprint == print_ and name in self.arrived:
             return self._readable(name, question, self.arrived[name])
@@ -229,6 +244,7 @@ class Conversation:
             answer = question.read(response)
         except Mismatch:
             return None
+        self._put_aside(name, question.fingerprint)
         self.journal.answers[name] = Answered(question.fingerprint, _encode(response), read=True)
         return answer
 
@@ -251,7 +267,24 @@ class Conversation:
         response = self.arrived[name]
         if type(response) is dict:
             asked = self.journal.asked.get(name)
-            self.journal.answers[name] = Answered(asked.fingerprint if asked else b"", _encode(response))
+            print_ = asked.fingerprint if asked else b""
+            self._put_aside(name, print_)
+            self.journal.answers[name] = Answered(print_, _encode(response))
+
+    def _put_aside(self, name: str, print_: bytes) -> None:
+        """Keep the answer to another question that had this automatic name: that question may come again."""
+        before = self.journal.answers.get(name)
+        if before is not None and before.fingerprint not in {b"", print_} and not self._returned:
+            self.journal.answers[f"{name}#{len(self.journal.answers)}"] = before
+
+    def _settled(self, name: str) -> bool:
+        """Whether what arrived was read already, or did not fit a question that is asked again."""
+        print_ = self.journal.asked[name].fingerprint
+        before = self.journal.answers.get(name)
+        if before is not None and before.read and before.fingerprint == print_:
+            return True
+        again = self.pending.get(name)
+        return not self._returned and again is not None and again.fingerprint == print_
 
     def _require(self, *questions: Question) -> None:
         lacking = missing(self._capabilities, questions)
@@ -265,13 +298,13 @@ class Conversation:
         if asked is None or asked.fingerprint != question.fingerprint or type(response) is not dict:
             return
         action = response.get("action")
-        if action in {"decline", "cancel"}:
+        if action == "decline" or action == "cancel":  # noqa: PLR1714 -- it may be anything, a list as well
             verb = "declined" if action == "decline" else "cancelled"
             raise UserRefused(action, f"The user {verb} the question {name!r}, so the call ends here.")
 
     def _drift(self, name: str, question: Question) -> int:
         before = self.journal.asked.get(name)
-        if before is None or before.fingerprint == question.fingerprint:
+        if self._returned or before is None or before.fingerprint == question.fingerprint:
             return 0
         if isinstance(view(self.arrived.get(name)), Missing):
             return before.drift

@@ -1,6 +1,7 @@
 """The Context: the only thing a handler holds of the call that it serves."""
 
 import asyncio
+import contextvars
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 
+_step: contextvars.ContextVar["asyncio.Task[Any] | None"] = contextvars.ContextVar("step", default=None)
+"""The task of the step that runs here, if one does: a question inside it must not wait for it."""
 _SETTLED = 8
 """Turns of the event loop without a new question after which a round of parallel questions is complete."""
 
@@ -53,7 +56,7 @@ class Channel(Protocol):
 class Steps(Protocol):
     """Runs a step once per key, across instances."""
 
-    async def once(self, key: str, run: Callable[[], Awaitable[bytes]]) -> bytes: ...
+    async def once(self, key: str, run: Callable[[], Awaitable[bytes]], ttl: float) -> bytes: ...
 
 
 class Host(Protocol):
@@ -69,6 +72,8 @@ class Host(Protocol):
     def shared_steps(self) -> Steps | None: ...
 
     async def in_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+
+    async def in_step_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
 
     def changed(self, kind: Literal["tools", "prompts", "resources"]) -> None: ...
 
@@ -121,7 +126,7 @@ class Headers(Mapping[str, str]):
 class Context:
     """What a handler knows of its call, and how it asks, reports and remembers."""
 
-    __slots__ = ("_call", "_channel", "_over", "_progress", "_ran", "_running", "_talk", "_task", "server")
+    __slots__ = ("_call", "_channel", "_expires", "_over", "_progress", "_ran", "_running", "_talk", "_task", "server")
 
     def __init__(self, server: Host, call: Call, channel: Channel) -> None:
         self.server = server
@@ -133,6 +138,7 @@ class Context:
         self._ran: set[str] | None = None
         self._progress: float | None = None
         self._over = False
+        self._expires = 0.0
 
     # --- the call -------------------------------------------------------------------------------------------------
 
@@ -323,6 +329,8 @@ class Context:
         The result is stored as JSON and read back by the function's return annotation, on the first round as well, so
         that every round sees the same thing.
         """
+        if self._over:
+            raise RoundEnds
         self._claim(key)
         recorded = self._conversation().journal.steps.get(key)
         if recorded is None:
@@ -354,27 +362,41 @@ class Context:
     async def _ask(self, question: Question) -> Any:
         try:
             return self._answer(question)
+        except CannotAsk:
+            await self._settle(_SETTLED)
+            raise
         except RoundEnds:
-            if asyncio.current_task() is not self._task:
-                await self._settle()
+            # Later than what cannot be asked, so that this is what the caller hears.
+            await self._settle(_SETTLED + 4)
             raise
 
     def _answer(self, question: Question) -> Any:
         if self._over:
             raise RoundEnds
-        if not self._call.row.asks:
-            raise CannotAsk(f"{self._call.method} may not ask: only tools, prompts and resources do", required={})
+        self._check_may_ask()
         return self._conversation().ask(question)
 
-    async def _settle(self) -> None:
+    def _check_may_ask(self) -> None:
+        if not self._call.row.asks:
+            raise CannotAsk(f"{self._call.method} may not ask: only tools, prompts and resources do", required={})
+
+    async def _settle(self, turns: int) -> None:
         """Let the tasks beside this one ask, and their steps finish: one round carries all their questions."""
-        pending, quiet = len(self._conversation().pending), 0
-        while quiet < _SETTLED and not self._over:
+        inside = _step.get()
+        if inside is not None and self._running:
+            self._running.discard(inside)
+        talk = self._conversation()
+        asked, quiet = talk.asked, 0
+        if asyncio.current_task() is self._task:
+            # The handler itself asks: tasks that it has just created get one turn to ask beside it.
+            await asyncio.sleep(0)
+            if talk.asked == asked and not self._running:
+                return
+        while quiet < turns and not self._over:
             if self._running:
                 await asyncio.wait(self._running)
             await asyncio.sleep(0)
-            now = len(self._conversation().pending)
-            pending, quiet = now, 0 if now != pending else quiet + 1
+            asked, quiet = talk.asked, 0 if talk.asked != asked else quiet + 1
 
     def _claim(self, key: str) -> None:
         if self._ran is None:
@@ -384,7 +406,8 @@ class Context:
         self._ran.add(key)
 
     def _remembered(self, base: str, make: Callable[[], float]) -> Any:
-        key, count = base, 1
+        base = key = f":{base}"  # a colon first: no key that a user would choose
+        count = 1
         while self._ran is not None and key in self._ran:
             count += 1
             key = f"{base}-{count}"
@@ -394,11 +417,16 @@ class Context:
             steps[key] = msgspec.json.encode(make())
         return msgspec.json.decode(steps[key])
 
-    async def _guarded(self, run: Any) -> bytes:
+    async def _guarded(self, run: Coroutine[Any, Any, bytes]) -> bytes:
         """Await a step so that neither a sibling's question nor a task group's end can stop it half-way."""
         if asyncio.current_task() is self._task:
-            return await run  # type: ignore[no-any-return]
-        task: asyncio.Task[bytes] = asyncio.ensure_future(run)
+            return await run
+
+        async def inside() -> bytes:
+            _step.set(asyncio.current_task())
+            return await run
+
+        task: asyncio.Task[bytes] = asyncio.ensure_future(inside())
         self._running = self._running or set()
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -409,14 +437,18 @@ class Context:
             if inspect.iscoroutinefunction(fn):
                 value = await fn(*args, **kwargs)
             else:
-                value = await self.server.in_thread(fn, *args, **kwargs)
+                value = await self.server.in_step_thread(fn, *args, **kwargs)
                 if inspect.isawaitable(value):
                     value = await value
             return _store(key, value)
 
         talk = self._conversation()
         shared = self.server.shared_steps if talk.journal.round > 1 else None
-        recorded = await (once() if shared is None else shared.once(f"{self.flow}:{key}", once))
+        if shared is None:
+            recorded = await once()
+        else:
+            # A copy of this leg may arrive as long as its token lives.
+            recorded = await shared.once(f"{self.flow}:{key}", once, self._expires - self.server.clock())
         talk.journal.steps[key] = recorded
         return recorded
 
@@ -485,6 +517,13 @@ class SyncContext:
         self._await(self._ctx.log(level, data, logger))
 
     def _await(self, awaitable: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            awaitable.close()
+            raise RuntimeError("ctx.sync is for plain functions in a thread; await ctx.step() and the like here")
         task = self._ctx._task
         assert task is not None
         return asyncio.run_coroutine_threadsafe(awaitable, task.get_loop()).result()
@@ -496,7 +535,12 @@ def _ticked(answer: object) -> bool:
 
 def _store(key: str, value: object) -> bytes:
     try:
-        return msgspec.json.encode(value)
+        stored = msgspec.json.encode(value)
+        if b"null" in stored:
+            import json  # only to tell a None from what JSON has no word for
+
+            json.dumps(msgspec.to_builtins(value, str_keys=True), allow_nan=False)
+        return stored
     except (TypeError, ValueError, OverflowError, RecursionError) as fault:
         raise TypeError(f"The result of step {key!r} cannot be stored: {fault}. Return plain data.") from None
 

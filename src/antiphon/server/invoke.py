@@ -9,7 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from antiphon.errors import CannotAsk
+from antiphon.errors import CannotAsk, UserRefused
 from antiphon.rounds.ask import Question
 from antiphon.rounds.declare import AskedParameter, asked_parameters, is_asked
 from antiphon.rounds.replay import InputRequired, RoundEnds
@@ -63,6 +63,7 @@ class Handler:
             value = None
         talk = ctx._talk
         if type(value) is InputRequired:
+            ctx._check_may_ask()
             ctx._conversation().returned(value)
             return ROUND
         if talk is not None and talk.pending:
@@ -73,6 +74,7 @@ class Handler:
     async def _fill_in(self, ctx: Context, arguments: dict[str, Any]) -> None:
         """Answer the declared questions; all that can be asked now are asked in one round."""
         open_: set[str] = set()
+        cannot: CannotAsk | None = None
         for parameter in self.asked:
             if open_.intersection(parameter.needs):
                 open_.add(parameter.name)
@@ -81,6 +83,14 @@ class Handler:
                 arguments[parameter.name] = await self._value(ctx, parameter, arguments)
             except RoundEnds:
                 open_.add(parameter.name)
+            except CannotAsk as fault:
+                cannot = fault
+                open_.add(parameter.name)
+            except UserRefused:
+                ctx._conversation().pending.clear()
+                raise
+        if cannot is not None:
+            raise cannot
         if open_:
             raise RoundEnds
 
@@ -95,6 +105,7 @@ class Handler:
                 return Accepted(made) if parameter.handles_refusal else made
             question = made
             question.key = question.key or parameter.name
+            question.ttl = parameter.ttl if question.ttl is None else question.ttl
         answer = ctx._answer(question)
         if question.kind in {"sample", "roots"}:
             return answer

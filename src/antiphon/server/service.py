@@ -24,7 +24,7 @@ from antiphon.errors import (
     UnstableQuestion,
 )
 from antiphon.protocol.accept import accept, unknown_method
-from antiphon.rounds.replay import Conversation, Journal
+from antiphon.rounds.replay import Conversation, Journal, RoundEnds
 from antiphon.rounds.seal import Codec, Seal, SealBroken, SignedState, StateTooLarge, binding, generate_key, parse_keys
 from antiphon.rounds.sealed import Guard, guard_of
 from antiphon.server.completion import Completer, completion, read_params
@@ -34,7 +34,7 @@ from antiphon.server.listen import Kind, Subscriptions
 from antiphon.server.prompts import PromptEntry
 from antiphon.server.resources import ResourceEntry
 from antiphon.server.steps import SharedSteps
-from antiphon.server.tools import ToolEntry
+from antiphon.server.tools import ToolEntry, error_result
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.store import Store
 from antiphon.types import (
@@ -114,6 +114,7 @@ class Service:
         self._life = AsyncExitStack()
         self._running = 0
         self._threads = Threads(threads)
+        self._step_threads = Threads(threads)
         self._page_size = page_size
         self._list_ttl = int(list_ttl * 1000)
         self._meta: JsonObject = {SERVER_INFO: msgspec.to_builtins(self.info)}
@@ -306,6 +307,10 @@ class Service:
         """Run a plain function where it does not block the event loop."""
         return await self._threads.run(function, *args, **kwargs)
 
+    async def in_step_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """The same for a step: its handler may hold a thread of the other kind while it waits."""
+        return await self._step_threads.run(function, *args, **kwargs)
+
     # --- telling of changes ---------------------------------------------------------------------------------------
 
     def changed(self, kind: Kind) -> None:
@@ -336,6 +341,7 @@ class Service:
             if self._running == 0:
                 self.subscriptions.close()
                 self._threads.close()
+                self._step_threads.close()
                 life, self._life = self._life, AsyncExitStack()
                 self.state = None
                 await life.aclose()
@@ -376,7 +382,10 @@ class Service:
             ctx = Context(self, call, channel)
             if call.row.asks and "requestState" in call.params:
                 await self._open(ctx)
-            result = await route(ctx)
+            try:
+                result = await route(ctx)
+            except RoundEnds:
+                result = self._close(ctx)  # a middleware asked
             if "resultType" not in result:
                 self._finished(result)
             reply = jsonrpc.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
@@ -406,6 +415,7 @@ class Service:
         except (SealBroken, ValueError) as fault:
             log.warning("requestState refused for %s %r: %s", call.method, call.name, fault)
             raise StateRefused from None
+        ctx._expires = opened.expires
         ctx._talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)
 
     def _close(self, ctx: Context) -> JsonObject:
@@ -579,7 +589,12 @@ class Service:
             raise TypeError(f"{label(function)} must take the request's params, and may take a Context")
 
         async def route(ctx: Context) -> JsonObject:
-            value = await handler.run(ctx, {names[0]: ctx.params})
+            try:
+                value = await handler.run(ctx, {names[0]: ctx.params})
+            except ToolError as fault:
+                if ctx.method != "tools/call":
+                    raise
+                return self._finished(error_result(str(fault)))
             if value is ROUND:
                 return self._close(ctx)
             result = _plain(value)

@@ -107,8 +107,8 @@ def explain(
     at_key = where.startswith("key` in `")
     steps = _steps(where)
     cause = error.__cause__
-    if isinstance(cause, Mismatch) and cause.culprit is not ...:
-        steps = _led_to(steps, value, cause.culprit)
+    if isinstance(cause, Mismatch):
+        steps = _led_to(steps, value, cause.culprit) or steps
     elif failure is not None and None in steps:
         steps = _named(steps, value, failure, where)
     if isinstance(cause, Mismatch):
@@ -137,15 +137,17 @@ def _steps(where: str) -> list[Step]:
     return found
 
 
-def _led_to(steps: list[Step], value: object, culprit: object) -> list[Step]:
-    """`steps` with each unnamed key found, by where the culprit is."""
-    for index, step in enumerate(steps):
-        holder = _value_at(value, steps[:index]) if step is None else ...
-        if is_object(holder):
-            rest = steps[index + 1 :]
-            found = (key for key, item in holder.items() if None in rest or _value_at(item, rest) is culprit)
-            steps = [*steps[:index], next(found, None), *rest]
-    return steps
+def _led_to(steps: list[Step], value: object, culprit: object) -> list[Step] | None:
+    """`steps` with each unnamed key found, by where the culprit is; None if it is not there."""
+    if not steps:
+        return [] if value is culprit else None
+    step, *rest = steps
+    entries = value.items() if step is None and is_object(value) else [(step, _value_at(value, [step]))]
+    for key, item in entries:
+        found = _led_to(rest, item, culprit)
+        if found is not None:
+            return [key, *found]
+    return None
 
 
 def _named(

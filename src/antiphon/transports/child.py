@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken
 from antiphon.transports.link import OnNotification, read_message, tell
@@ -61,7 +61,7 @@ class ChildLink:
             return reply
         finally:
             del process.inboxes[inbox.id]
-            if not replied and process.fault is None:
+            if not replied and process.hears:
                 # basic/transports/stdio, Cancellation: there is no stream to close, so say it.
                 process.send(notification("notifications/cancelled", {"requestId": inbox.id}))
 
@@ -72,11 +72,15 @@ class ChildLink:
 
     async def _started(self) -> "Process":
         environment = None if self._env is None else {**os.environ, **self._env}
-        # A group of its own, so that what the child starts ends with it.
-        group: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
         try:
             _, process = await asyncio.get_running_loop().subprocess_exec(
-                lambda: Process(self._max_line), *self._command, stderr=None, env=environment, cwd=self._cwd, **group
+                lambda: Process(self._max_line),
+                *self._command,
+                stderr=None,
+                env=environment,
+                cwd=self._cwd,
+                # A process group of its own, so that what the child starts ends with it.
+                start_new_session=os.name == "posix",
             )
         except (OSError, ValueError) as fault:
             raise Disconnected(f"Cannot start {self._command[0]!r}: {fault}") from None
@@ -94,7 +98,7 @@ class ChildLink:
         if self._process is None:
             raise Disconnected("The client is closed")
         if self._process.fault is not None:
-            raise self._process.fault
+            raise _again(self._process.fault)
         return self._process
 
 
@@ -119,7 +123,7 @@ class Inbox:
                     return message
                 await tell(self._tell, message)
             if self._fault is not None:
-                raise self._fault
+                raise _again(self._fault)
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
@@ -148,6 +152,7 @@ class Process(asyncio.SubprocessProtocol):
         self._max_line = max_line
         self._line = bytearray()
         self._transport: asyncio.SubprocessTransport | None = None
+        self._stdin: asyncio.WriteTransport | None = None
         self._loop = asyncio.get_running_loop()
         self._exited = False
         self._silent = False
@@ -158,35 +163,35 @@ class Process(asyncio.SubprocessProtocol):
     def has_ended(self) -> bool:
         return isinstance(self.fault, Disconnected)
 
+    @property
+    def hears(self) -> bool:
+        return self.fault is None and self._stdin is not None and not self._stdin.is_closing()
+
     def send(self, message: JsonObject) -> None:
-        stdin = None if self._transport is None else self._transport.get_pipe_transport(0)
-        if stdin is not None and not stdin.is_closing():
-            cast("asyncio.WriteTransport", stdin).write(encode(message) + b"\n")
+        if not self.hears or self._stdin is None:
+            raise Disconnected("The server's process takes no more input")
+        self._stdin.write(encode(message) + b"\n")
 
     async def close(self) -> None:
         """basic/transports/stdio, Shutdown: end its input, then ask it to end, then kill it."""
         self._fail(Disconnected("The client was closed before the server had answered"))
-        transport = self._transport
-        if transport is None:
-            return
-        stdin = transport.get_pipe_transport(0)
-        if stdin is not None:
-            stdin.close()
+        assert self._transport is not None
+        if self._stdin is not None:
+            self._stdin.close()
         try:
-            for number in (None, signal.SIGTERM):
+            for number in (None, signal.SIGTERM, _KILL):
                 if number is not None:
                     self._signal(number)
                 if await self._ends():
-                    return
+                    break
         finally:
-            if not (self._exited and self._silent):
+            if not self._ended.done():
                 self._signal(_KILL)
             if self._timer is not None:
                 self._timer.cancel()
-            # The kernel's answer to a kill is prompt; what was inherited by others than the group is not waited for.
-            await asyncio.shield(self._ends())
-            transport.close()
-            await asyncio.sleep(0)
+            self._transport.close()
+        # Pipes close on the loop's next turn.
+        await asyncio.sleep(0)
 
     async def _ends(self) -> bool:
         done, _ = await asyncio.wait({self._ended}, timeout=GRACE)
@@ -205,7 +210,9 @@ class Process(asyncio.SubprocessProtocol):
     # --- asyncio.SubprocessProtocol -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none by inheritance.
         self._transport = cast("asyncio.SubprocessTransport", transport)
+        self._stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         del fd
@@ -287,6 +294,11 @@ class Process(asyncio.SubprocessProtocol):
             self.fault = fault
             for inbox in self.inboxes.values():
                 inbox.fail(fault)
+
+
+def _again(fault: CallFailed) -> CallFailed:
+    """The same fault for another request: an exception that is raised twice would carry both tracebacks."""
+    return type(fault)(*fault.args)
 
 
 def _params(message: JsonObject) -> JsonObject:

@@ -1,0 +1,180 @@
+"""Asking in the terminal: who asks what, a widget for each field, a look at the whole, and only then the answer."""
+
+import asyncio
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.output import create_output
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from antiphon.cli.fields import Field, fields_of
+from antiphon.cli.location import Location, read_location
+from antiphon.cli.show import on_stderr
+from antiphon.cli.text import line, visible
+from antiphon.cli.widgets import ABSENT, Escaped, ask, choose
+from antiphon.client.answers import Elicitation, ElicitAnswer, SampleRequest, fitted
+from antiphon.errors import CannotAnswer
+from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject
+from antiphon.types import Text as TextBlock
+
+Refusal = Literal["decline", "cancel"]
+DECLINE = ("Decline: say no", "decline")
+CANCEL = ("Cancel: leave it unanswered", "cancel")
+
+
+class Terminal:
+    """A person at a terminal. Everything is written to stderr, for stdout is the result's."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self._console = on_stderr()
+
+    async def form(self, question: Elicitation) -> ElicitAnswer:
+        with self._session(question.key):
+            self._introduce(question)
+            return await self._fill(question)
+
+    async def url(self, question: Elicitation) -> ElicitAnswer:
+        assert question.url is not None
+        with self._session(question.key):
+            self._introduce(question)
+            location = read_location(question.url)
+            self._show(location)
+            return await self._consent(question.url, location)
+
+    def sample(self, request: SampleRequest) -> None:
+        """Show what a model is asked; a person is not asked to play one."""
+        told = Text()
+        if request.system:
+            told.append("system: ", style="bold").append(visible(request.system) + "\n")
+        for message in request.messages:
+            content = message.content if isinstance(message.content, list) else [message.content]
+            for block in content:
+                text = block.text if isinstance(block, TextBlock) else block if isinstance(block, str) else "..."
+                told.append(f"{message.role}: ", style="bold").append(visible(text) + "\n")
+        told.rstrip()
+        self._panel(f"{self._who(request.server)} asks a model", told, request.tool, keys=False)
+
+    # --- forms ----------------------------------------------------------------------------------------------------
+
+    async def _fill(self, question: Elicitation) -> ElicitAnswer:
+        fields = fields_of(question.schema)
+        values: dict[str, Any] = {}
+        waiting = list(fields)
+        while True:
+            try:
+                while waiting:
+                    field = waiting[0]
+                    self._describe(field)
+                    values[field.name] = await ask(field, values.get(field.name, ABSENT))
+                    waiting.pop(0)
+                chosen = await self._review(question, fields, values)
+            except Escaped:
+                chosen = await self._leave()
+            match chosen:
+                case Accepted() | Declined() | Cancelled():
+                    return chosen
+                case Field():
+                    waiting = [chosen]
+                case _:
+                    pass
+
+    async def _review(self, question: Elicitation, fields: list[Field], values: dict[str, Any]) -> Any:
+        """What will be sent, to be sent or changed."""
+        given = {name: value for name, value in values.items() if value is not ABSENT}
+        send: list[tuple[str, object]] = []
+        try:
+            content = fitted(given, question.schema, question.key)
+        except CannotAnswer as fault:
+            self._console.print(Text(f"This cannot be sent. {visible(str(fault))}", style="red"))
+        else:
+            self._table(fields, content)
+            send = [("Send", Accepted(content))]
+        changes = [(f"Change {field.label}", field) for field in fields]
+        refusals = [(DECLINE[0], Declined()), (CANCEL[0], Cancelled())]
+        return await choose("Send this?" if fields else "Agree?", [*send, *changes, *refusals])
+
+    def _table(self, fields: list[Field], content: JsonObject) -> None:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for field in fields:
+            value = content.get(field.name, ABSENT)
+            shown = Text("left out", style="dim") if value is ABSENT else Text(field.shown(value))
+            table.add_row(Text(f"  {field.label}"), shown)
+        if fields:
+            self._console.print(table)
+
+    async def _leave(self) -> Any:
+        choices = [("Go on", None), (DECLINE[0], Declined()), (CANCEL[0], Cancelled())]
+        try:
+            return await choose("Leave this question?", choices)
+        except Escaped:
+            return None
+
+    # --- URLs -----------------------------------------------------------------------------------------------------
+
+    async def _consent(self, url: str, location: Location) -> ElicitAnswer:
+        opening = [("Open it in the browser", "open")] if location.can_be_opened else []
+        choices = [*opening, ("Go on: I open it myself, or have done so", "go on"), DECLINE, CANCEL]
+        start = "decline" if location.warnings else None
+        while True:
+            try:
+                chosen = await choose("Visit this page?", choices, start)
+            except Escaped:
+                continue
+            if chosen == "open":
+                if await asyncio.to_thread(_opened, url):
+                    return Accepted(None)
+                self._console.print(Text("No browser could be opened here: open the URL yourself.", style="yellow"))
+                continue
+            return Accepted(None) if chosen == "go on" else Declined() if chosen == "decline" else Cancelled()
+
+    def _show(self, location: Location) -> None:
+        # Not wrapped, so that it can be copied whole.
+        whole = Text.assemble("  ", location.before, (location.host, "bold reverse"), location.after)
+        self._console.print(whole, soft_wrap=True)
+        if location.host:
+            self._console.print(Text.assemble("  Host: ", (location.host, "bold")), soft_wrap=True)
+        for warning in location.warnings:
+            self._console.print(Text(f"  Warning: {warning}", style="bold yellow"))
+
+    # --- what is said ---------------------------------------------------------------------------------------------
+
+    def _introduce(self, question: Elicitation) -> None:
+        self._panel(f"{self._who(question.server)} asks", Text(visible(question.message)), question.tool)
+
+    def _panel(self, title: str, body: Text, tool: str, *, keys: bool = True) -> None:
+        place = f"{line(tool)} at {line(self._peer)}"
+        below = f"{place} · Esc: decline or cancel" if keys else place
+        self._console.print(
+            Panel(body, title=Text(title, style="bold"), title_align="left", subtitle=Text(below), subtitle_align="left")
+        )
+
+    def _describe(self, field: Field) -> None:
+        if field.description:
+            self._console.print(Text(f"  {field.description}", style="dim"))
+
+    def _who(self, server: Implementation | None) -> str:
+        return "The server" if server is None else line(server.title or server.name)
+
+    @contextmanager
+    def _session(self, key: str) -> Iterator[None]:
+        with create_app_session(output=create_output(stdout=sys.stderr)):
+            try:
+                yield
+            except EOFError:
+                raise CannotAnswer(f"The terminal was closed before {key!r} was answered", key=key) from None
+
+
+def _opened(url: str) -> bool:
+    try:
+        return webbrowser.open(url)
+    except (webbrowser.Error, OSError):
+        return False
