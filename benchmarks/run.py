@@ -11,21 +11,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import startup
 from contender import Contender, Unavailable
 from load import drive
+from threshold import Figures, Threshold, judge, save
+
+import asking
 
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
 from serving import pin
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
 NAMES = ("bare", "official", "ours")
 SCENARIOS = ("echo", "leg 1", "leg 2")
 PACKAGES = {"ours": "antiphon", "official": "mcp"}
@@ -34,35 +34,6 @@ SERVER_IMPORTS = {"ours": "from antiphon import Server", "official": "from mcp.s
 LOAD_CORE = 1
 WARM_UP = 0.25
 BUSY = 0.8  # a server under full load that gets less of its core than this shared it with somebody
-
-Figures = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threshold:
-    """A figure of this run, where we would like it, and (where we promise one) the bound it must keep."""
-
-    title: str
-    figure: Callable[[Figures], float | None]
-    goal: float
-    bound: float | None = None
-    less_is_better: bool = False
-
-    def line(self, figures: Figures) -> tuple[str, str]:
-        value = self.figure(figures)
-        verdict = "n/a" if value is None else self._verdict(value)
-        shown = "-" if value is None else f"{value:.3g}"
-        sign = "<=" if self.less_is_better else ">="
-        needs = f"needs {sign} {self.bound:g}" if self.bound is not None else ""
-        return verdict, f"{verdict:<6} {self.title:<48} {shown:>8}  {needs:<15} goal {sign} {self.goal:g}"
-
-    def _verdict(self, value: float) -> str:
-        if self.bound is None:
-            return "goal" if self._keeps(value, self.goal) else "short"
-        return "PASS" if self._keeps(value, self.bound) else "BELOW"
-
-    def _keeps(self, value: float, bound: float) -> bool:
-        return value <= bound if self.less_is_better else value >= bound
 
 
 def _rate_ratio(scenario: str, other: str) -> Callable[[Figures], float | None]:
@@ -139,6 +110,7 @@ THRESHOLDS = (
     Threshold(
         title="protocol work alone, leg 2, ours / official", figure=_alone("leg 2"), goal=0.067, less_is_better=True
     ),
+    *asking.THRESHOLDS,
 )
 
 
@@ -152,9 +124,12 @@ def main() -> int:
     figures |= _measure_http(options, figures["unavailable"])
     figures["in_process_us"] = _measure_in_process(options, figures["unavailable"])
     figures |= _measure_startup(options, figures["unavailable"])
+    figures["asking"] = asking.measure(
+        rounds=min(3, options.rounds), seconds=min(0.4, options.seconds), unavailable=figures["unavailable"]
+    )
     figures["run"]["seconds"] = round(time.monotonic() - began, 1)
     below = _report(figures)
-    _save(figures)
+    save(figures)
     return 1 if options.strict and below else 0
 
 
@@ -294,6 +269,7 @@ def _report(figures: Figures) -> int:
     _print_section("import of the server class, ms over a bare Python", figures["import_server_ms"])
     _print_section("modules loaded by the import", figures["modules"])
     _print_section("stdio, ms from start to first result", figures["stdio_ms"])
+    asking.report(figures["asking"])
     share = min((cell["core_share"] for cell in figures["http"].values() if "core_share" in cell), default=1.0)
     if share < BUSY:
         print(
@@ -301,27 +277,12 @@ def _report(figures: Figures) -> int:
         )
     for name, reason in figures["unavailable"].items():
         print(f"not measured: {name}: {reason}")
-    print()
-    verdicts = [threshold.line(figures) for threshold in THRESHOLDS]
-    for _, line in verdicts:
-        print(line)
-    below = sum(verdict == "BELOW" for verdict, _ in verdicts)
-    print(f"{sum(verdict == 'PASS' for verdict, _ in verdicts)} PASS, {below} BELOW")
-    return below
+    return judge(THRESHOLDS, figures)
 
 
 def _print_section(title: str, values: dict[str, float | None]) -> None:
     shown = ", ".join(f"{name} {value:.0f}" for name, value in values.items() if value is not None)
     print(f"{title}: {shown or '-'}")
-
-
-def _save(figures: Figures) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    text = json.dumps(figures, indent=1)
-    stamp = figures["run"]["when"].replace(":", "")
-    for name in (stamp, "latest"):
-        (RESULTS / f"{name}.json").write_text(text)
-    print(f"saved to {RESULTS / 'latest.json'}")
 
 
 if __name__ == "__main__":

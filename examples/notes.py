@@ -1,6 +1,6 @@
 """The sample of the README: a server that keeps notes."""
 
-from antiphon import Context, Image, Server, ToolError
+from antiphon import Context, Image, ResourceNotFound, Server, ToolError
 
 app = Server("notes", version="1.0.0", instructions="Keeps notes.")
 
@@ -37,7 +37,9 @@ def picture() -> Image:
 @app.resource("note://{id}", mime_type="text/markdown")
 async def note(id: str) -> str:  # noqa: A002
     """A note as Markdown."""
-    found = NOTES[id]
+    found = NOTES.get(id)
+    if found is None:
+        raise ResourceNotFound(f"note://{id}")
     return f"# {found['title']}\n\n{found['body']}\n"
 
 

@@ -66,9 +66,9 @@ def blocks_of(page: Path) -> list[Block]:
     found: list[Block] = []
     lines = iter(enumerate(page.read_text().splitlines(), 1))
     for number, line in lines:
-        if line.startswith("```"):
-            kind, options = _info(line[3:])
-            found.append(Block(page, number + 1, kind, options, _until("```", lines, page, number)))
+        if fence := re.match("`{3,}", line):
+            kind, options = _info(line.removeprefix(fence[0]))
+            found.append(Block(page, number + 1, kind, options, _until(fence[0], lines, page, number)))
         elif line.startswith("<!-- test"):
             assert line == "<!-- test", f"{page}:{number}: a test begins on the line below <!-- test"
             found.append(Block(page, number + 1, "test", {}, _until("-->", lines, page, number)))
@@ -356,7 +356,7 @@ def test_every_public_name_is_explained_somewhere() -> None:
 
 
 def _prose(page: Path) -> str:
-    return re.sub(r"^```.*?^```|<!--.*?-->", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^(`{3,}).*?^\1$|<!--.*?-->", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 def _anchors(page: Path) -> set[str]:

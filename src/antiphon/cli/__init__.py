@@ -10,7 +10,9 @@ from antiphon import __version__
 __all__ = ["main"]
 
 COMMANDS: Final = {
+    "call": "Call a server's tool, and answer what it asks.",
     "keygen": "Print a key to seal questions with.",
+    "resume": "Go on with a call that waits in a file.",
     "serve": "Serve a Server on standard streams, or over HTTP.",
 }
 
@@ -43,6 +45,7 @@ def commands() -> None:
     antiphon serve notes.py --http           serve it at http://127.0.0.1:8000/mcp
     antiphon serve notes.py --http --reload  and again after every change
     antiphon serve shop.api:app --http --workers 4
+    antiphon call notes.py add title=Milk    call a tool; it may ask you
     ANTIPHON_KEYS=$(antiphon keygen) antiphon serve notes.py --http
     """
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from antiphon.client.answers import Elicitation, ElicitAnswer, SampleRequest, fitted
+from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.errors import CannotAnswer
 from antiphon.types import Accepted, Cancelled, Declined, JsonObject, Sample
 

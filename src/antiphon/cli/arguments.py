@@ -138,7 +138,7 @@ def _option(text: str, options: list[Any]) -> Any:
     raise ValueError(f"expected one of {listing(options)}, got {quoted(text)}")
 
 
-# --- readers by type: the value, or _NONE if the text is not of that type ----------------------------------------------
+# --- readers by type: the value, or _NONE if the text is not of that type -----------------------------------------
 
 _NONE: Final = object()
 _Reader = Callable[[str, list[JsonObject], JsonObject], Any]

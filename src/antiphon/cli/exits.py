@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
+from click.exceptions import Exit
 
 from antiphon.cli.text import visible
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, Refused
+
+T = TypeVar("T")
 
 DONE: Final = 0
 TOOL_ERROR: Final = 1
@@ -39,13 +42,13 @@ class Unanswered(click.ClickException):
     exit_code = 4
 
 
-def run(work: Coroutine[Any, Any, int]) -> int:
-    """Run a call to its exit code."""
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns; or the command's end, with the exit code that belongs to it."""
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
         click.echo("Interrupted", err=True)
-        return INTERRUPTED
+        raise Exit(INTERRUPTED) from None
     except CannotAnswer as fault:
         raise Unanswered(visible(str(fault))) from None
     except CallFailed as fault:
@@ -56,14 +59,13 @@ def explained(fault: CallFailed) -> str:
     """What went wrong, and what can be done about it from the command line."""
     text = str(fault)
     if isinstance(fault, Disconnected) and "exit code 0" in text:
-        return (
-            f"{text} before it answered. A file that holds a Server but does not run it is served by"
-            " antiphon: call 'antiphon serve FILE'"
-        )
+        return f"{text} before it answered: it may not be a server, or serve something else than standard streams"
     if not isinstance(fault, Refused):
         return text
     if fault.code is not None:
         text = f"The server refused: {text} (error {fault.code})"
+    if "requestState" in text:
+        text += ". The call waited too long, or the server no longer has the key that it had (ANTIPHON_KEYS)"
     if fault.status == 401:
         text += ": give a token with --header 'Authorization: Bearer ...'"
     if fault.code == _MISSING_CAPABILITY and "roots" in str(fault.data):

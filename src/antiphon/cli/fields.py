@@ -88,6 +88,10 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
             value = _with_offset(text)
         elif self.kind == "date":
             value = text.strip()
+        return self.check(value)
+
+    def check(self, value: object) -> Any:
+        """The value, if it is a valid one; ValueError says what is wrong with it."""
         return read_value(self.schema, value)
 
 

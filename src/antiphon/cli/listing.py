@@ -1,7 +1,7 @@
 """A Listing: what a server offers, and how it is called."""
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 import msgspec
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 T = TypeVar("T")
+
+Entry = tuple[str, str | None, list[tuple[str, str, str]]]
+"""A name, its description, and its arguments: name, type, description."""
 
 _METHOD_NOT_FOUND: Final = -32601
 
@@ -53,13 +56,14 @@ def show_listing(listing: Listing, output: str) -> None:
     console = Console(highlight=False)
     width = console.width if console.is_terminal else 120
     _head(console, listing)
-    _section(console, width, "Tools", [(t.name, t.description, _arguments(t.input_schema)) for t in listing.tools])
-    prompts = [(p.name, p.description, [_prompt_argument(a) for a in p.arguments]) for p in listing.prompts]
+    tools: list[Entry] = [(t.name, t.description, _arguments(t.input_schema)) for t in listing.tools]
+    _section(console, width, "Tools", tools)
+    prompts: list[Entry] = [(p.name, p.description, _prompt_arguments(p)) for p in listing.prompts]
     _section(console, width, "Prompts", prompts)
-    places = [(r.uri, r.description or r.title or r.name, []) for r in listing.resources]
+    places: list[Entry] = [(r.uri, r.description or r.title or r.name, []) for r in listing.resources]
     places += [(r.uri_template, r.description or r.title or r.name, []) for r in listing.resource_templates]
     _section(console, width, "Resources", places)
-    if not (listing.tools or prompts or places):
+    if not (tools or prompts or places):
         console.print("It offers nothing.")
 
 
@@ -96,9 +100,6 @@ async def _if_there(wanted: Awaitable[T], otherwise: T) -> T:
         return otherwise
 
 
-Entry = tuple[str, str | None, list[tuple[str, str, str]]]
-
-
 def _head(console: "Console", listing: Listing) -> None:
     from rich.text import Text
 
@@ -109,7 +110,7 @@ def _head(console: "Console", listing: Listing) -> None:
         console.print(Text(visible(listing.instructions)))
 
 
-def _section(console: "Console", width: int, title: str, entries: "list[Entry]") -> None:
+def _section(console: "Console", width: int, title: str, entries: list[Entry]) -> None:
     from rich.text import Text
 
     if not entries:
@@ -145,8 +146,8 @@ def _arguments(schema: JsonObject) -> list[tuple[str, str, str]]:
     return [(line(name), _kind(part, required=name in required), _about(part)) for name, part in properties.items()]
 
 
-def _prompt_argument(argument: Any) -> tuple[str, str, str]:
-    return (line(argument.name), "required" if argument.required else "", line(argument.description or ""))
+def _prompt_arguments(prompt: Prompt) -> list[tuple[str, str, str]]:
+    return [(line(a.name), "required" if a.required else "", line(a.description or "")) for a in prompt.arguments]
 
 
 def _kind(schema: object, *, required: bool) -> str:

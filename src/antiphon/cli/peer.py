@@ -12,6 +12,7 @@ import click
 import msgspec
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_OURS: Final = re.compile(rb"^\s*(from|import)\s+antiphon\b", re.MULTILINE)
 _HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
 
 
@@ -36,7 +37,7 @@ def read_peer(text: str, folder: str | None = None) -> Peer:
     file = Path(folder or "", text)
     if text.endswith(".py") and file.is_file():
         place = str(file.resolve())
-        return Peer(text=place, command=[sys.executable, place], folder=folder)
+        return Peer(text=place, command=_command(file), folder=folder)
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError as fault:
@@ -46,6 +47,16 @@ def read_peer(text: str, folder: str | None = None) -> Peer:
     if not words or shutil.which(words[0]) is None:
         raise _unknown(text, f"there is no command {words[0]!r}" if words else "it is empty")
     return Peer(text=text, command=words, folder=folder or str(Path.cwd()))
+
+
+def _command(file: Path) -> list[str]:
+    """A file that holds a Server of ours is served on standard streams, whatever it does when it is run."""
+    try:
+        is_ours = _OURS.search(file.read_bytes()) is not None
+    except OSError as fault:
+        raise click.BadParameter(f"Cannot read {file}: {fault.strerror}", param_hint="'TARGET'") from None
+    place = str(file.resolve())
+    return [sys.executable, "-m", "antiphon", "serve", place] if is_ours else [sys.executable, place]
 
 
 def read_headers(lines: tuple[str, ...], peer: Peer) -> dict[str, str]:

@@ -9,7 +9,7 @@ import click
 from antiphon.cli.answers import AnswerFile
 from antiphon.cli.bar import Bar
 from antiphon.cli.text import line
-from antiphon.client.answers import Answers, Asker, Elicitation, ElicitAnswer, SampleRequest
+from antiphon.client.answers import Answers, Asker, ElicitAnswer, Elicitation, SampleRequest
 from antiphon.client.results import Pending
 from antiphon.errors import CannotAnswer
 from antiphon.types import Implementation, JsonObject, Root, Sample
@@ -68,9 +68,7 @@ class Respondent:
     async def answer(self, pending: Pending, server: Implementation | None) -> JsonObject:
         """The responses to the questions of a call that waited."""
         asker = _asker(pending, server)
-        return {
-            key: await self._handlers.answer(key, request, asker) for key, request in pending.questions.items()
-        }
+        return {key: await self._handlers.answer(key, request, asker) for key, request in pending.questions.items()}
 
     def _person(self, question: Elicitation) -> "Terminal":
         self._bar.hide()

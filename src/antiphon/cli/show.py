@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,10 +93,9 @@ class Printer:
                 self._call(result)
             case PromptReply():
                 for message in result.messages:
-                    content = message.content if isinstance(message.content, list) else [message.content]
                     say(f"{message.role}:", bold=True)
-                    for block in content:
-                        self._block(block)
+                    for part in message.content if isinstance(message.content, list) else [message.content]:
+                        self._block(part)
             case ReadResult():
                 for item in result.contents:
                     self._contents(item)
@@ -172,11 +171,11 @@ def _print(table: "Table") -> None:
     console.print(table, width=None if console.is_terminal else WIDE)
 
 
-def _rows(rows: Sequence[Mapping[str, Any]]) -> "Table":
+def _rows(rows: Any) -> "Table":
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     for column in columns:
         numbers = all(isinstance(row.get(column, 0), int | float) for row in rows)
@@ -187,10 +186,9 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> "Table":
 
 
 def _fields(record: Mapping[str, Any]) -> "Table":
-    from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", overflow="fold")
     table.add_column(overflow="fold")
     for key, value in record.items():

@@ -3,9 +3,9 @@
 import asyncio
 import sys
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.output import create_output
@@ -18,12 +18,11 @@ from antiphon.cli.location import Location, read_location
 from antiphon.cli.show import on_stderr
 from antiphon.cli.text import line, visible
 from antiphon.cli.widgets import ABSENT, Escaped, ask, choose
-from antiphon.client.answers import Elicitation, ElicitAnswer, SampleRequest, fitted
+from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.errors import CannotAnswer
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject
 from antiphon.types import Text as TextBlock
 
-Refusal = Literal["decline", "cancel"]
 DECLINE = ("Decline: say no", "decline")
 CANCEL = ("Cancel: leave it unanswered", "cancel")
 
@@ -72,7 +71,7 @@ class Terminal:
                 while waiting:
                     field = waiting[0]
                     self._describe(field)
-                    values[field.name] = await ask(field, values.get(field.name, ABSENT))
+                    values[field.name] = await ask(field, values.get(field.name, ABSENT), self._complain)
                     waiting.pop(0)
                 chosen = await self._review(question, fields, values)
             except Escaped:
@@ -95,10 +94,12 @@ class Terminal:
             self._console.print(Text(f"This cannot be sent. {visible(str(fault))}", style="red"))
         else:
             self._table(fields, content)
-            send = [("Send", Accepted(content))]
+            send = [("Send" if fields else "Accept", Accepted(content))]
         changes = [(f"Change {field.label}", field) for field in fields]
         refusals = [(DECLINE[0], Declined()), (CANCEL[0], Cancelled())]
-        return await choose("Send this?" if fields else "Agree?", [*send, *changes, *refusals])
+        # Where nothing is to be filled in, the acceptance is the answer: Enter alone does not give it.
+        start = None if fields else refusals[0][1]
+        return await choose("Send this?" if fields else "Accept?", [*send, *changes, *refusals], start)
 
     def _table(self, fields: list[Field], content: JsonObject) -> None:
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -154,18 +155,23 @@ class Terminal:
         place = f"{line(tool)} at {line(self._peer)}"
         below = f"{place} · Esc: decline or cancel" if keys else place
         self._console.print(
-            Panel(body, title=Text(title, style="bold"), title_align="left", subtitle=Text(below), subtitle_align="left")
+            Panel(
+                body, title=Text(title, style="bold"), title_align="left", subtitle=Text(below), subtitle_align="left"
+            )
         )
 
     def _describe(self, field: Field) -> None:
         if field.description:
             self._console.print(Text(f"  {field.description}", style="dim"))
 
+    def _complain(self, why: str) -> None:
+        self._console.print(Text(f"  {visible(why)}", style="red"))
+
     def _who(self, server: Implementation | None) -> str:
         return "The server" if server is None else line(server.title or server.name)
 
     @contextmanager
-    def _session(self, key: str) -> Iterator[None]:
+    def _session(self, key: str) -> Generator[None, None, None]:
         with create_app_session(output=create_output(stdout=sys.stderr)):
             try:
                 yield

@@ -8,6 +8,7 @@ from typing import Final
 import click
 import msgspec
 
+from antiphon.cli.exits import Failed
 from antiphon.cli.peer import Peer, read_peer
 from antiphon.cli.text import visible
 from antiphon.client.results import Pending
@@ -15,6 +16,11 @@ from antiphon.types import JsonObject
 
 _OTHERS: Final = 0o077
 """The permissions of everybody but the owner."""
+
+
+class _Question(msgspec.Struct):
+    method: str
+    params: JsonObject = {}
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,7 +32,9 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The folder that a command is started in."""
 
     def call(self) -> Pending:
-        return Pending.from_json(msgspec.json.encode(self.pending))
+        call = Pending.from_json(msgspec.json.encode(self.pending))
+        msgspec.convert(call.questions, dict[str, _Question])
+        return call
 
 
 def check_new(path: Path) -> None:
@@ -43,11 +51,18 @@ def write(path: Path, peer: Peer, pending: Pending) -> None:
     """Write the file at once or not at all. The token in it is a bearer credential: nobody else may read it."""
     kept = Waiting(target=peer.text, cwd=peer.folder, pending=msgspec.to_builtins(pending))
     path = path.absolute()
+    try:
+        _replace(path, msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
+    except OSError as fault:
+        raise Failed(f"The waiting call cannot be written to {path}: {fault.strerror}") from None
+
+
+def _replace(path: Path, content: bytes) -> None:
     # mkstemp gives mode 0600.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)

@@ -24,17 +24,31 @@ class Escaped(Exception):
     """Esc was pressed."""
 
 
-async def ask(field: Field, before: object = ABSENT) -> Any:
+class _Unfit(Exception):
+    """What was given does not fit, and is to be asked for again."""
+
+    def __init__(self, fault: ValueError, given: object) -> None:
+        super().__init__(str(fault))
+        self.why = str(fault)[:1].upper() + str(fault)[1:]
+        self.given = given
+
+
+async def ask(field: Field, before: object, complain: Callable[[str], None]) -> Any:
     """A valid value for a field, or ABSENT; ``before`` is what was answered to it earlier."""
-    match field.kind:
-        case "boolean":
-            return await _yes_or_no(field, before)
-        case "choice":
-            return await _choice(field, before)
-        case "several":
-            return await _several(field, before)
-        case _:
-            return await _typed(field, before)
+    while True:
+        try:
+            match field.kind:
+                case "boolean":
+                    return await _yes_or_no(field, before)
+                case "choice":
+                    return await _choice(field, before)
+                case "several":
+                    return await _several(field, before)
+                case _:
+                    return await _typed(field, before)
+        except _Unfit as unfit:
+            complain(unfit.why)
+            before = unfit.given
 
 
 async def choose(message: str, choices: Sequence[tuple[str, object]], start: object = None) -> Any:
@@ -49,24 +63,13 @@ async def choose(message: str, choices: Sequence[tuple[str, object]], start: obj
 async def _typed(field: Field, before: object) -> Any:
     start = field.default if before is ABSENT else before
     prefilled = "" if start is None else start if isinstance(start, str) else field.shown(start)
-
-    def check(text: str) -> bool | str:
-        try:
-            _read(field, text)
-        except ValueError as fault:
-            return _sentence(str(fault))
-        return True
-
     keys: dict[str, Any] = {"key_bindings": _days()} if field.kind == "date" else {}
-    question = questionary.text(
-        f"{field.label}:",
-        default=prefilled,
-        validate=check,
-        instruction=_hint(field),
-        validate_while_typing=False,
-        **keys,
-    )
-    return _read(field, await _put(question))
+    hint = f" ({field.hint})" if field.hint else ""
+    text: str = await _put(questionary.text(f"{field.label}{hint}:", default=prefilled, **keys))
+    try:
+        return _read(field, text)
+    except ValueError as fault:
+        raise _Unfit(fault, text) from None
 
 
 def _read(field: Field, text: str) -> Any:
@@ -118,26 +121,20 @@ async def _several(field: Field, before: object) -> Any:
         for option in field.options
     ]
     search = len(choices) > SEARCHED
-
-    def check(values: list[str]) -> bool | str:
-        if not values and not field.is_required:
-            return True
-        try:
-            field.read_several(values)
-        except ValueError as fault:
-            return _sentence(str(fault))
-        return True
-
     question = questionary.checkbox(
         f"{field.label}:",
         choices,
-        validate=check,
         instruction=_hint(field, "arrows, space to mark, then Enter" + ("; type to search" if search else "")),
         use_search_filter=search,
         use_jk_keys=False,
     )
-    values = await _put(question)
-    return values if values or field.is_required or field.default is not None else ABSENT
+    values: list[str] = await _put(question)
+    if not values and not field.is_required and field.default is None:
+        return ABSENT
+    try:
+        return field.check(values)
+    except ValueError as fault:
+        raise _Unfit(fault, values) from None
 
 
 # --- parts --------------------------------------------------------------------------------------------------------
@@ -182,10 +179,5 @@ def _choice_of(choices: list[questionary.Choice], value: object) -> Any:
     return next((choice for choice in choices if choice.value is value or choice.value == value), None)
 
 
-def _hint(field: Field, keys: str = "") -> str | None:
-    told = "; ".join(part for part in (field.hint, keys) if part)
-    return f"({told})" if told else None
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _hint(field: Field, keys: str) -> str:
+    return f"({'; '.join(part for part in (field.hint, keys) if part)})"

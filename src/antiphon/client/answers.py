@@ -1,14 +1,21 @@
 """Answering: a server's questions go to the handlers that the client was given."""
 
+import asyncio
+import functools
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from antiphon.errors import CannotAnswer
-from antiphon.shapes import Mismatch, form_of, raw_shape
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject, Message, Root, Sample, Text, Tool
+
+if TYPE_CHECKING:
+    from antiphon.shapes import Form
+
+log = logging.getLogger("antiphon.client")
 
 
 class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +79,7 @@ def elicitation_modes(capability: Mapping[str, object] | None) -> ElicitationMod
 class Answers:
     """The handlers of a client: what they can answer, and how."""
 
-    __slots__ = ("_elicit", "_elicit_url", "_roots", "_sample", "capabilities")
+    __slots__ = ("_elicit", "_elicit_url", "_roots", "_sample", "_sample_tools", "capabilities")
 
     def __init__(
         self,
@@ -86,6 +93,7 @@ class Answers:
         self._elicit = elicit
         self._elicit_url = elicit_url
         self._sample = sample
+        self._sample_tools = sample_tools
         self._roots = roots
         self.capabilities: JsonObject = {}
         modes: JsonObject = {mode: {} for mode, given in (("form", elicit), ("url", elicit_url)) if given is not None}
@@ -95,6 +103,18 @@ class Answers:
             self.capabilities["sampling"] = {"tools": {}} if sample_tools else {}
         if roots is not None:
             self.capabilities["roots"] = {}
+
+    async def answer_all(self, requests: JsonObject, asker: Asker) -> JsonObject:
+        """All questions of a round at once; the first that fails ends it, and the others are cancelled."""
+        if len(requests) == 1:
+            ((key, request),) = requests.items()
+            return {key: await self.answer(key, request, asker)}
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {key: group.create_task(self.answer(key, request, asker)) for key, request in requests.items()}
+        except BaseExceptionGroup as faults:
+            raise _first(faults) from None
+        return {key: task.result() for key, task in tasks.items()}
 
     async def answer(self, key: str, request: JsonObject, asker: Asker) -> JsonObject:
         """One response; CannotAnswer if there is no handler, or its answer does not fit."""
@@ -135,6 +155,11 @@ class Answers:
     async def _sampled(self, key: str, params: JsonObject, asker: Asker) -> JsonObject:
         if self._sample is None:
             raise CannotAnswer("Sampling not supported: there is no sample handler", key=key)
+        if not self._sample_tools and ("tools" in params or "toolChoice" in params):
+            raise CannotAnswer(
+                "Sampling with tools not supported: sample_tools=True declares that the sample handler knows them",
+                key=key,
+            )
         made: Any = await _called(self._sample, _sample_request(key, params, asker))
         if isinstance(made, str):
             made = Sample(role="assistant", content=Text(made), model="unknown")
@@ -150,9 +175,27 @@ class Answers:
         return {"roots": [msgspec.to_builtins(root) for root in roots]}
 
 
+def response(key: str, request: JsonObject, answer: object) -> JsonObject:
+    """An answer given by hand, as the wire has it."""
+    if isinstance(answer, Accepted):
+        params = request.get("params") or {}
+        if params.get("mode") == "url":
+            return {"action": "accept"}
+        schema = params.get("requestedSchema")
+        return {"action": "accept", "content": fitted(answer.value, schema if isinstance(schema, dict) else {}, key)}
+    if isinstance(answer, Declined | Cancelled):
+        return {"action": answer.action}
+    made = _plain(answer, key)
+    if type(made) is list:
+        return {"roots": made}
+    if type(made) is not dict:
+        raise CannotAnswer(f"The answer to {key!r} must be Accepted, Declined, Cancelled, a Sample or Roots", key=key)
+    return made
+
+
 def fitted(value: object, schema: JsonObject, key: str) -> JsonObject:
     """An accepted value as the content that a form asks for: defaults filled in, and checked."""
-    content: Any = msgspec.to_builtins(value)
+    content = _plain(value, key)
     properties = schema.get("properties")
     if type(content) is not dict and isinstance(properties, dict) and len(properties) == 1:
         content = {next(iter(properties)): content}
@@ -160,23 +203,49 @@ def fitted(value: object, schema: JsonObject, key: str) -> JsonObject:
         content = {}
     if type(content) is not dict:
         raise CannotAnswer(f"The answer to {key!r} must be an object with the form's fields", key=key)
+    from antiphon.shapes import Mismatch  # 60 ms that a client without forms need not pay
+
     try:
-        return _fill(content, schema)
+        return _filled(content, schema)
     except Mismatch as fault:
         raise CannotAnswer(f"The answer to {key!r} does not fit its form: {fault}", key=key) from None
 
 
-def _fill(content: JsonObject, schema: JsonObject) -> JsonObject:
+def _filled(content: JsonObject, schema: JsonObject) -> JsonObject:
+    from antiphon.shapes import Mismatch, raw_shape
+
+    form = _form_of(msgspec.json.encode(schema))
+    if form is not None:
+        return form.fill(content)
+    # A form beyond what the protocol allows: the answer is held to its schema all the same, if it is one.
+    properties = schema.get("properties")
+    fields = properties.items() if isinstance(properties, dict) else ()
+    defaults = {name: field["default"] for name, field in fields if isinstance(field, dict) and "default" in field}
+    content = {**defaults, **content}
     try:
-        return form_of(schema).fill(content)
+        raw_shape({"type": "object", **schema}).read(content)
+    except Mismatch:
+        raise
+    except ValueError as fault:
+        log.warning("a form's schema cannot be used, and the answer to it is not checked: %s", fault)
+    return content
+
+
+@functools.lru_cache(maxsize=256)
+def _form_of(schema: bytes) -> "Form | None":
+    from antiphon.shapes import form_of
+
+    try:
+        return form_of(msgspec.json.decode(schema))
     except TypeError:
-        # A form beyond what the protocol allows: the answer is held to the schema all the same.
-        try:
-            raw_shape({"type": "object", **schema}).read(content)
-        except ValueError as fault:
-            if isinstance(fault, Mismatch):
-                raise
-        return content
+        return None
+
+
+def _plain(value: object, key: str) -> Any:
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError) as fault:
+        raise CannotAnswer(f"The answer to {key!r} is not JSON: {fault}", key=key) from None
 
 
 def _elicitation(
@@ -229,3 +298,9 @@ def _sample_request(key: str, params: JsonObject, asker: Asker) -> SampleRequest
 async def _called(handler: Callable[..., Any], *args: object) -> object:
     made = handler(*args)
     return await made if inspect.isawaitable(made) else made
+
+
+def _first(faults: BaseExceptionGroup[Any]) -> BaseException:
+    for fault in faults.exceptions:
+        return _first(fault) if isinstance(fault, BaseExceptionGroup) else fault
+    raise AssertionError("an exception group is never empty")

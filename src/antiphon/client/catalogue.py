@@ -1,11 +1,15 @@
 """What a client remembers of a server's tools: the headers they want, and the results they promise."""
 
 import logging
+from typing import TYPE_CHECKING
 
 from antiphon.client.results import CallResult
 from antiphon.errors import PeerBroken
 from antiphon.types import UNSET, JsonObject, Tool
 from antiphon.wire.headers import HeaderParam, encode_params, header_params
+
+if TYPE_CHECKING:
+    from antiphon.shapes import Shape
 
 log = logging.getLogger("antiphon.client")
 
@@ -13,11 +17,12 @@ log = logging.getLogger("antiphon.client")
 class Catalogue:
     """Filled by listing the tools; a call of a tool that was never listed is neither mirrored nor checked."""
 
-    __slots__ = ("_headers", "_outputs")
+    __slots__ = ("_headers", "_outputs", "_shapes")
 
     def __init__(self) -> None:
         self._headers: dict[str, tuple[HeaderParam, ...]] = {}
         self._outputs: dict[str, JsonObject] = {}
+        self._shapes: dict[str, Shape] = {}
 
     def learn(self, tool: Tool) -> bool:
         """Remember a tool; False, with a warning, if its definition is invalid.
@@ -37,6 +42,7 @@ class Catalogue:
     def forget(self, name: str) -> None:
         self._headers.pop(name, None)
         self._outputs.pop(name, None)
+        self._shapes.pop(name, None)
 
     def headers_of(self, name: str) -> tuple[HeaderParam, ...]:
         return self._headers.get(name, ())
@@ -55,7 +61,9 @@ class Catalogue:
         from antiphon.shapes import Mismatch, raw_shape  # 60 ms that only a promise costs
 
         try:
-            raw_shape(schema).read(result.structured)
+            if name not in self._shapes:
+                self._shapes[name] = raw_shape(schema)
+            self._shapes[name].read(result.structured)
         except Mismatch as fault:
             raise PeerBroken(f"The result of {name} does not fit its output schema: {fault}") from None
         except ValueError as fault:

@@ -5,7 +5,22 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import CallFailed, PeerBroken
-from antiphon.types import UNSET, Content, Contents, JsonObject, Message, Text
+from antiphon.protocol.loop import is_request
+from antiphon.types import UNSET, Content, Contents, Implementation, JsonObject, Message, Text
+from antiphon.wire.rev2026 import METHODS, SERVER_INFO
+
+
+class Discovery(msgspec.Struct, frozen=True, rename="camel"):
+    """What a server says of itself."""
+
+    supported_versions: list[str] = []
+    capabilities: JsonObject = {}
+    instructions: str | None = None
+    meta: JsonObject = msgspec.field(name="_meta", default_factory=dict)
+
+    @property
+    def server(self) -> Implementation | None:
+        return implementation(self.meta.get(SERVER_INFO))
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +59,14 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(item.text for item in self.contents if item.text is not None)
 
 
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """One round of a watched call: questions to answer, or the end."""
+
+    number: int
+    questions: JsonObject
+    result: CallResult | PromptReply | ReadResult | None = None
+
+
 class Complete(msgspec.Struct, frozen=True):
     """A call that is done."""
 
@@ -74,6 +97,9 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"This is not a pending call: {fault}") from None
         if made.version != 1:
             raise ValueError(f"This pending call has version {made.version}, and only version 1 is known")
+        check_call(made.method, made.params)
+        if not all(map(is_request, made.questions.values())):
+            raise ValueError("This pending call has questions that are no requests")
         return made
 
 
@@ -84,6 +110,16 @@ class InputNeeded(CallFailed):
         asked = ", ".join(pending.questions) or "nothing, only to be called again"
         super().__init__(f"The call needs input: {asked}")
         self.pending = pending
+
+
+def check_call(method: str, params: JsonObject) -> None:
+    """ValueError unless it is a call that a server may answer with questions, and names what it calls."""
+    row = METHODS.get(method)
+    if row is None or row.target is None or not row.asks:
+        callable_ = ", ".join(name for name, row in METHODS.items() if row.asks)
+        raise ValueError(f"{method!r} is no call that can be asked about: {callable_} are")
+    if type(params.get(row.target)) is not str:
+        raise ValueError(f"{method} needs {row.target!r}, a string")
 
 
 class _Tool(msgspec.Struct, rename="camel"):
@@ -125,3 +161,10 @@ def read_result(method: str, result: JsonObject, rounds: int) -> CallResult | Pr
     except msgspec.ValidationError as fault:
         raise PeerBroken(f"The server's result for {method} is malformed: {fault}") from None
     return ReadResult(contents=read.contents, meta=read.meta, rounds=rounds)
+
+
+def implementation(info: object) -> Implementation | None:
+    try:
+        return msgspec.convert(info, Implementation)
+    except msgspec.ValidationError:
+        return None

@@ -83,7 +83,7 @@ def asked(result: JsonObject, round_: int) -> Questions | Pause | None:
     if state is not None and type(state) is not str:
         raise PeerBroken("The server sent a requestState that is not a string")
     if requests:
-        if type(requests) is not dict or not all(_is_request(item) for item in requests.values()):
+        if type(requests) is not dict or not all(is_request(item) for item in requests.values()):
             raise PeerBroken("The server sent inputRequests that are not a map of requests")
         return Questions(requests, state, round_)
     if state is None:
@@ -101,5 +101,5 @@ def retry(params: JsonObject, state: str | None, responses: JsonObject | None) -
     return again
 
 
-def _is_request(item: object) -> bool:
+def is_request(item: object) -> bool:
     return type(item) is dict and type(item.get("method")) is str and type(item.get("params", {})) is dict

@@ -21,7 +21,7 @@ class Ask:
     returns the value if nothing needs asking, or an ``ask.*`` question.
     """
 
-    __slots__ = ("again", "source", "ttl")
+    __slots__ = ("source", "ttl")
 
     def __init__(self, source: str | Callable[..., object], *, ttl: float | None = None) -> None:
         if not isinstance(source, str) and not callable(source):

@@ -386,8 +386,12 @@ class Service:
                 result = await route(ctx)
             except RoundEnds:
                 result = self._close(ctx)  # a middleware asked
+            except ToolError as fault:
+                if call.method != "tools/call":
+                    raise
+                result = error_result(str(fault))
             if "resultType" not in result:
-                self._finished(result)
+                result = self._finished(result)
             reply = jsonrpc.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
             refusal = _as_error(fault, ctx)
@@ -466,6 +470,8 @@ class Service:
         return seal.with_keys([generate_key(os.urandom(32))])
 
     def _finished(self, result: JsonObject) -> JsonObject:
+        if self._middleware:
+            result = msgspec.to_builtins(result, str_keys=True)  # plain data for whoever looks at it on its way
         result.setdefault("resultType", "complete")
         meta = result.get("_meta")
         result["_meta"] = dict(self._meta) if meta is None else {**self._meta, **meta}
@@ -589,12 +595,7 @@ class Service:
             raise TypeError(f"{label(function)} must take the request's params, and may take a Context")
 
         async def route(ctx: Context) -> JsonObject:
-            try:
-                value = await handler.run(ctx, {names[0]: ctx.params})
-            except ToolError as fault:
-                if ctx.method != "tools/call":
-                    raise
-                return self._finished(error_result(str(fault)))
+            value = await handler.run(ctx, {names[0]: ctx.params})
             if value is ROUND:
                 return self._close(ctx)
             result = _plain(value)

@@ -1,0 +1,94 @@
+"""A client for whatever the official conformance suite asks of one.
+
+The suite runs it:  MCP_CONFORMANCE_SCENARIO=tools_call python examples/conformance_client.py http://localhost:8000/mcp
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from antiphon import Accepted, Client, Elicitation, Root, Tool
+
+CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+VALUES = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+
+
+def agree(question: Elicitation) -> Accepted[dict[str, Any]]:
+    """Yes to everything: the defaults where there are some, else a value of the right type."""
+    fields = question.schema.get("properties", {})
+    return Accepted({name: value_for(field) for name, field in fields.items() if "default" not in field})
+
+
+def value_for(schema: dict[str, Any]) -> Any:
+    return schema["enum"][0] if "enum" in schema else VALUES.get(schema.get("type", ""), "text")
+
+
+async def call(client: Client, tool: Tool) -> None:
+    fields = tool.input_schema.get("properties", {})
+    await client.call_tool(tool.name, {name: value_for(field) for name, field in fields.items()})
+
+
+async def call_every_tool(client: Client) -> None:
+    async for tool in client.list_tools():
+        await call(client, tool)
+
+
+async def call_first_tool(client: Client) -> None:
+    tools = await client.list_tools()
+    await call(client, tools[0])
+
+
+async def list_tools(client: Client) -> None:
+    await client.list_tools()
+
+
+async def use_everything(client: Client) -> None:
+    await call_every_tool(client)
+    for resource in await client.list_resources():
+        await client.read_resource(resource.uri)
+    for prompt in await client.list_prompts():
+        await client.get_prompt(prompt.name)
+
+
+async def call_as_told(client: Client) -> None:
+    await client.list_tools()
+    for told in CONTEXT["toolCalls"]:
+        await client.call_tool(told["name"], told["arguments"])
+
+
+async def echo_a_schema(client: Client) -> None:
+    tools = {tool.name: tool for tool in await client.list_tools()}
+    await client.call_tool("json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
+
+
+SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
+    "request-metadata": call_first_tool,
+    "sep-2322-client-request-state": call_every_tool,
+    "http-standard-headers": use_everything,
+    "http-custom-headers": call_as_told,
+    "http-invalid-tool-headers": call_every_tool,
+    "json-schema-ref-no-deref": list_tools,
+    "json-schema-2020-12-preservation": echo_a_schema,
+}
+
+
+async def main(url: str) -> None:
+    behave = SCENARIOS.get(os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), call_first_tool)
+    async with Client(
+        url,
+        elicit=agree,
+        elicit_url=agree,
+        sample=lambda _: "I see.",
+        roots=[Root("file:///tmp")],
+        name="conformance-client",
+        version="1.0.0",
+        timeout=20,
+    ) as client:
+        await behave(client)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[-1]))
