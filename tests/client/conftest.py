@@ -18,6 +18,15 @@ SETTLING = 2.0
 """Seconds that the other side of a test (a server's sockets, a child's reaper) has to be gone as well."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_collections():
+    """The garbage of a test is looked for after every one; what was imported before need not be looked at."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 async def nothing_is_left():
     """After every test: no task, no descriptor and no child process more than before."""

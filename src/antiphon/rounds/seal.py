@@ -219,8 +219,6 @@ class Seal:
     Nonces are random: give a busy fleet a new first key before four thousand million tokens (NIST SP 800-38D, 8.3).
     """
 
-    readable: Final = False
-
     __slots__ = ("_ciphers", "_first", "_ring", "audience", "max_bytes", "single_use", "ttl")
 
     def __init__(
@@ -243,6 +241,11 @@ class Seal:
     def __repr__(self) -> str:
         ids = ", ".join(key_id.hex() for key_id in self._ring)
         return f"<Seal key ids [{ids}] ttl={self.ttl} audience={self.audience!r} single_use={self.single_use}>"
+
+    @property
+    def readable(self) -> bool:
+        """Whether whoever holds a token can read what is in it."""
+        return False
 
     @property
     def has_keys(self) -> bool:
@@ -338,8 +341,6 @@ class SignedState:
     `{"exp": seconds, "id": text}`. `bound_to` is in the MAC, not in the text.
     """
 
-    readable: Final = True
-
     __slots__ = ("_ring", "audience", "max_bytes", "single_use", "ttl")
 
     def __init__(
@@ -364,6 +365,11 @@ class SignedState:
     def __repr__(self) -> str:
         ids = ", ".join(key_id.hex() for key_id, _ in self._ring)
         return f"<SignedState key ids [{ids}] ttl={self.ttl} audience={self.audience!r} single_use={self.single_use}>"
+
+    @property
+    def readable(self) -> bool:
+        """Whether whoever holds a token can read what is in it."""
+        return True
 
     def seal(self, payload: bytes, *, bound_to: bytes, now: float, ttl: float | None = None, entropy: bytes) -> str:
         expires = now + (self.ttl if ttl is None else _positive(ttl))

@@ -23,7 +23,7 @@ from antiphon.errors import (
     ToolError,
     UnstableQuestion,
 )
-from antiphon.protocol.accept import accept, unknown_method
+from antiphon.protocol.accept import Call, accept, unknown_method
 from antiphon.rounds.replay import Conversation, Journal, RoundEnds
 from antiphon.rounds.seal import Codec, Seal, SealBroken, SignedState, StateTooLarge, binding, generate_key, parse_keys
 from antiphon.rounds.sealed import Guard, guard_of
@@ -400,7 +400,7 @@ class Service:
             if ctx is not None:
                 ctx._over = True
         if log.isEnabledFor(logging.INFO):
-            log.info("%s %s", _told(ctx), result["resultType"], extra=_facts(ctx, result))
+            log.info("%s %s", _told(ctx), result["resultType"], extra=_facts(ctx, call, result))
         return 200, reply
 
     async def _open(self, ctx: Context) -> None:
@@ -676,13 +676,13 @@ def _told(ctx: Context | None) -> str:
     return f"{ctx.method} {ctx.name!r} id={ctx.request_id!r} round={ctx.round}"
 
 
-def _facts(ctx: Context, result: JsonObject) -> dict[str, object]:
-    talk = ctx._talk
+def _facts(ctx: Context | None, call: Call, result: JsonObject) -> dict[str, object]:
+    talk = None if ctx is None else ctx._talk
     return {
-        "mcp_method": ctx.method,
-        "mcp_name": ctx.name,
-        "mcp_request_id": ctx.request_id,
-        "mcp_round": ctx.round,
+        "mcp_method": call.method,
+        "mcp_name": call.name,
+        "mcp_request_id": call.id,
+        "mcp_round": 1 if talk is None else talk.journal.round,
         "mcp_flow": None if talk is None else talk.journal.flow.hex(),
-        "mcp_result": result.get("resultType"),
+        "mcp_result": result["resultType"],
     }
