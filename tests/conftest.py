@@ -1,5 +1,6 @@
 """What most tests need: a server, and the three ways to reach it."""
 
+import asyncio
 import json
 import logging
 import sys
@@ -11,7 +12,7 @@ import pytest
 # The helpers beside this file are modules of their own.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from asgi import Http
+from asgi import DEADLINE, Http
 from messages import check_notification, check_reply, request
 
 
@@ -30,7 +31,8 @@ def call():
     async def call(server, method, params=None, *, id=1, told=None, principal=None, **about):
         message = json.loads(json.dumps(request(method, params, id=id, **about)))
         heard = [] if told is None else told
-        reply = await Memory(server, principal=principal).send(message, heard.append)
+        async with asyncio.timeout(DEADLINE):
+            reply = await Memory(server, principal=principal).send(message, heard.append)
         for notification in heard:
             check_notification(notification)
         check_reply(message, reply)

@@ -5,6 +5,7 @@
 
 from typing import Any
 
+from antiphon.errors import CannotAsk
 from antiphon.server.context import Context
 from antiphon.server.service import Middleware, Route
 from antiphon.types import JsonObject
@@ -14,7 +15,10 @@ __all__ = ["traced"]
 
 def traced(tracer: Any = None) -> Middleware:
     """A middleware that puts a span around every request and continues the caller's trace."""
-    from opentelemetry import propagate, trace  # an extra, for those who trace
+    try:
+        from opentelemetry import propagate, trace  # an extra, for those who trace
+    except ImportError:
+        raise ImportError("traced() needs OpenTelemetry: pip install 'antiphon[tracing]'") from None
 
     used = tracer or trace.get_tracer("antiphon")
 
@@ -32,8 +36,15 @@ def traced(tracer: Any = None) -> Middleware:
         with used.start_as_current_span(
             name, context=propagate.extract(carrier), kind=trace.SpanKind.SERVER, attributes=attributes
         ) as current:
-            result = await proceed(ctx)
+            try:
+                result = await proceed(ctx)
+            except CannotAsk as fault:
+                # Not an Exception, so OpenTelemetry would take it for success.
+                current.set_status(trace.StatusCode.ERROR, fault.message)
+                raise
             current.set_attribute("antiphon.result", str(result.get("resultType")))
+            if result.get("isError") is True:
+                current.set_status(trace.StatusCode.ERROR, "tool_error")
             return result
 
     return span

@@ -115,6 +115,24 @@ async def page(url: str, ctx: Context) -> str:
 
 
 @app.tool
+async def many(kinds: list[str], ctx: Context) -> str:
+    """Ask for one field after the other, and tell what was done about each."""
+    actions = []
+    for number, kind in enumerate(kinds):
+        schema = {**VISIT, "properties": {kind: VISIT["properties"][kind]}, "required": [kind]}
+        answer = await ctx.elicit(f"Question {number}.", schema, key=f"question{number}")
+        actions.append(answer.action)
+    return " ".join(actions)
+
+
+@app.tool
+async def pages(urls: list[str], ctx: Context) -> str:
+    """Send the user to one page after the other."""
+    answers = [await ctx.elicit_url(f"Page {number}.", url, key=f"page{number}") for number, url in enumerate(urls)]
+    return " ".join(answer.action for answer in answers)
+
+
+@app.tool
 async def twice(ctx: Context) -> str:
     """Ask twice, one after the other."""
     first = await ctx.elicit("First?", str, key="first")
@@ -218,7 +236,8 @@ async def leave() -> str:
 @app.tool
 async def sleep(seconds: float) -> str:
     """Takes its time."""
-    print("sleeping", file=sys.stderr, flush=True)
+    sys.stderr.write("sleeping\n")
+    sys.stderr.flush()
     await asyncio.sleep(seconds)
     return "awake"
 

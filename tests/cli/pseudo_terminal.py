@@ -4,7 +4,6 @@ import fcntl
 import os
 import pty
 import select
-import signal
 import struct
 import subprocess
 import termios
@@ -14,7 +13,7 @@ import pyte
 
 PATIENCE = 15.0
 
-ENTER, ESC, TAB, SPACE = "\r", "\x1b", "\t", " "
+ENTER, ESC, SPACE, BACKSPACE = "\r", "\x1b", " ", "\x7f"
 UP, DOWN = "\x1b[A", "\x1b[B"
 LISTENS, LISTENS_NO_MORE = b"\x1b[?2004h", b"\x1b[?2004l"
 """Bracketed paste, on while a prompt reads keys: what is typed before goes to the line discipline."""
@@ -42,7 +41,6 @@ class PseudoTerminal:
             stdout=theirs if stdout is None else stdout,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(theirs)
 
@@ -76,10 +74,6 @@ class PseudoTerminal:
         """What stands below where the last key was pressed, if anything was drawn since."""
         rows = self.screen.display[self._row :] if len(self.raw) > self._mark else []
         return "\n".join(row.rstrip() for row in rows)
-
-    def interrupt(self):
-        self.process.send_signal(signal.SIGINT)
-        return self
 
     def close(self):
         if self.process.poll() is None:

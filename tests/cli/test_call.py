@@ -1,7 +1,6 @@
 """`antiphon call` without a terminal: listing, results, exit codes, answers from a file."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -13,9 +12,9 @@ from click.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from served import CLINIC, SCRIPT, served  # noqa: E402
+from served import CLINIC, served
 
-from antiphon.cli import commands  # noqa: E402
+from antiphon.cli import commands
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +101,9 @@ def test_the_list_as_json_is_what_the_server_sent(call):
 
 
 def test_arguments_are_converted_by_the_schema(call):
-    ended = call("add", "text=5", "count=5", "ratio=2.5", "loud=yes", "tags=a,b", "sizes=1,2", 'extra={"a": 1}', "maybe=3")
+    ended = call(
+        "add", "text=5", "count=5", "ratio=2.5", "loud=yes", "tags=a,b", "sizes=1,2", 'extra={"a": 1}', "maybe=3"
+    )
     assert json.loads(ended.output) == {
         "text": "5",
         "count": 5,
@@ -430,6 +431,3 @@ class answering:
     def __exit__(self, *exc):
         self._thread.join()
         self._socket.close()
-
-
-assert os.path.exists(SCRIPT)

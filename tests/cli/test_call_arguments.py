@@ -194,12 +194,22 @@ def test_any_value_survives_the_way_through_json(value):
     assert read(f"free:={text}", schema={"properties": {"free": {}}}) == {"free": value}
 
 
-@given(st.lists(st.text(st.characters(blacklist_characters=",[ "), min_size=1).filter(lambda text: text.strip() == text)))
+@given(
+    st.lists(st.text(st.characters(blacklist_characters=",[ "), min_size=1).filter(lambda text: text.strip() == text))
+)
 def test_a_list_survives_the_way_through_commas(items):
     assert convert(",".join(items), SCHEMA["properties"]["tags"], SCHEMA) == items
 
 
-@given(st.lists(st.text() | st.builds("{}{}{}".format, st.sampled_from([*SCHEMA["properties"], "x"]), st.sampled_from(["=", ":="]), st.text()), max_size=4))
+@given(
+    st.lists(
+        st.text()
+        | st.builds(
+            "{}{}{}".format, st.sampled_from([*SCHEMA["properties"], "x"]), st.sampled_from(["=", ":="]), st.text()
+        ),
+        max_size=4,
+    )
+)
 def test_any_words_are_arguments_or_a_usage_error(words):
     try:
         found = read(*words)

@@ -52,12 +52,12 @@ class Handover:
 
 
 async def _body(receive: Any) -> bytes:
-    body = b""
+    body = bytearray()
     while True:
         event = await receive()
         body += event.get("body", b"")
         if not event.get("more_body", False):
-            return body
+            return bytes(body)
 
 
 async def _live(receive: Any, send: Any) -> None:

@@ -1,6 +1,7 @@
 """The lifespan: what a server sets up before the first request and takes down after the last."""
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -91,6 +92,38 @@ async def test_entering_twice_is_one_life():
     async with app.running(), app.running():
         assert life.diary == ["up"]
     assert life.diary == ["up", "down"]
+
+
+async def test_entering_at_the_same_time_is_one_life_too():
+    diary = []
+
+    @asynccontextmanager
+    async def slow(server):
+        diary.append("up")
+        await asyncio.sleep(0.01)
+        yield "state"
+        await asyncio.sleep(0.01)
+        diary.append("down")
+
+    app = Server("tests", lifespan=slow)
+
+    async def live():
+        async with app.running():
+            assert app.state == "state"
+            await everybody.wait()
+
+    everybody = asyncio.Barrier(3)
+    async with asyncio.timeout(5):
+        await asyncio.gather(live(), live(), live())
+    assert diary == ["up", "down"]
+
+
+async def test_two_applications_of_one_server_share_its_life():
+    life = Life()
+    app = served(life)
+    replies = await asyncio.gather(*(Http(app.asgi()).tool("ask", id=number) for number in range(3)))
+    assert [reply.status for reply in replies] == [200] * 3
+    assert life.diary == ["up"]
 
 
 async def test_a_life_lasts_until_the_last_one_leaves(use):
@@ -189,9 +222,32 @@ async def test_state_is_gone_when_life_is_over():
 
 async def test_plain_functions_still_run_after_a_life_has_ended(app, use):
     app.add_tool(lambda: "x", name="plain")
+    for _ in range(50):
+        async with app.running():
+            await asyncio.gather(*(use(app, "plain") for _ in range(3)))
+        assert (await use(app, "plain"))["content"][0]["text"] == "x"
+
+
+async def test_a_plain_function_of_an_earlier_life_holds_nobody_up(app, use):
+    stuck, released = threading.Event(), threading.Event()
+
+    @app.tool
+    def hang() -> None:
+        stuck.set()
+        assert released.wait(10)
+
+    app.add_tool(lambda: "x", name="plain")
     async with app.running():
-        await use(app, "plain")
-    assert (await use(app, "plain"))["content"][0]["text"] == "x"
+        hanging = asyncio.ensure_future(use(app, "hang"))
+        assert await asyncio.to_thread(stuck.wait, 5)
+    try:
+        async with app.running():
+            for _ in range(3):
+                async with asyncio.timeout(3):
+                    assert (await use(app, "plain"))["content"][0]["text"] == "x"
+    finally:
+        released.set()
+        await hanging
 
 
 def test_a_lifespan_outlives_no_event_loop():

@@ -111,6 +111,16 @@ async def test_an_answer_of_its_own_is_a_whole_result(echo, use):
     assert result["content"][0]["text"] == "from the cache"
 
 
+@pytest.mark.parametrize("method", ["tools/list", "server/discover"])
+async def test_an_answer_of_its_own_to_a_list_may_be_cached_as_lists_are(echo, call, method):
+    # server/utilities/caching: "Servers MUST include caching hints" on these results; the referee looks for them.
+    @echo.middleware
+    async def cached(ctx, proceed):
+        return {"tools": [], "supportedVersions": ["2026-07-28"], "capabilities": {}}
+
+    assert (await call(echo, method))["result"]["resultType"] == "complete"
+
+
 async def test_what_it_adds_to_one_result_does_not_leak_into_the_next(echo, call, use):
     @echo.middleware
     async def stamp(ctx, proceed):

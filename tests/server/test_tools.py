@@ -294,7 +294,7 @@ async def test_a_server_without_tools_has_no_tools_at_all(app, call):
         (dict[str, float], {"a": 1.0}, {"a": 1.0}),
         (Literal["a", 2], 2, 2),
         (Colour, "blue", Colour.BLUE),
-        (Optional[int], None, None),  # noqa: UP045 -- both spellings are users'
+        (Optional[int], None, None),
         (int | None, 3, 3),
         (int | str, "3", "3"),
         (date, "2026-07-28", date(2026, 7, 28)),
@@ -505,7 +505,7 @@ async def test_a_parameter_that_the_function_needs_and_the_raw_schema_does_not_i
     try:
         app.add_tool(add, input_schema={"type": "object", "properties": properties, "required": ["a"]})
     except TypeError as fault:
-        assert "'b'" in str(fault)  # noqa: PT017 -- one of two good answers
+        assert "'b'" in str(fault)
         return
     result = await use(app, "add", {"a": 1})
     assert result["isError"]
@@ -842,6 +842,27 @@ async def test_a_result_that_is_not_json_is_an_internal_error(app, http, what):
     reply = await http.tool("odd")
     assert reply.status == 200
     assert reply.error == {"code": -32603, "message": "Internal error"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        InvalidParams("no", data=object()),
+        InvalidParams("\ud800"),
+        InvalidParams("no", data={"a": "\ud800"}),
+        ToolError("\ud800"),
+    ],
+    ids=["an object as data", "half a character", "half a character as data", "half a character for the model"],
+)
+async def test_an_error_that_is_not_json_is_an_internal_error(app, http, fault, caplog):
+    @app.tool
+    async def fail() -> None:
+        raise fault
+
+    reply = await http.tool("fail")
+    assert reply.status == 200
+    assert reply.error["code"] == -32603
+    caplog.clear()  # half a character cannot travel from a test's worker process to the report either
 
 
 async def test_whole_numbers_of_any_size_survive(app, http):

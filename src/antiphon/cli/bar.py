@@ -22,13 +22,15 @@ class Bar:
         if self._shown is None:
             self._shown = _progress()
             self._shown.start()
-        if not self._shown.task_ids:
+        is_first = not self._shown.task_ids
+        if is_first:
             self._shown.add_task("", total=None)
         self._shown.update(
             self._shown.task_ids[0],
             completed=progress,
             total=total if isinstance(total, int | float) else None,
             description=line(message) if isinstance(message, str) else "",
+            refresh=is_first,
         )
 
     def hide(self) -> None:

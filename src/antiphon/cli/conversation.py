@@ -43,7 +43,8 @@ def left(path: Path | None, peer: Peer, pending: Pending) -> int:
     """Keep a call that waits, and say what it waits for; its exit code."""
     assert path is not None
     waiting.write(path, peer, pending)
-    click.echo(f"The call waits in {path} for {len(pending.questions)} answers:", err=True)
+    count = len(pending.questions)
+    click.echo(f"The call waits in {path} for {count} answer{'' if count == 1 else 's'}:", err=True)
     for key, request in pending.questions.items():
         message = (request.get("params") or {}).get("message") or request.get("method")
         click.echo(f"  {line(key)}: {line(str(message))}", err=True)

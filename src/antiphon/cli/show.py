@@ -158,6 +158,8 @@ def structured(value: Any) -> None:
         _print(_rows(value))
     elif isinstance(value, dict) and value and all(map(_is_flat, value.values())):
         _print(_fields(value))
+    elif isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        say("\n".join(value))
     elif isinstance(value, str):
         say(value)
     else:

@@ -118,15 +118,13 @@ class Question:
 class FormQuestion(Question):
     """A form. Cheap to make again on each round: its parameters and its schema's digest are made once, when needed."""
 
-    __slots__ = ("_message",)
-
-    form: Form
+    __slots__ = ("_form", "_message")
 
     def __init__(self, message: str, form: Form, *, key: str | None, ttl: float | None, again: bool) -> None:
         self.kind = "form"
         self.method = "elicitation/create"
         self.needs = _FORM
-        self.form = form
+        self.form = self._form = form
         self.key = key
         self.ttl = ttl
         self.again = again
@@ -135,22 +133,22 @@ class FormQuestion(Question):
 
     @property
     def params(self) -> JsonObject:
-        return {"mode": "form", "message": self._message, "requestedSchema": self.form.schema}
+        return {"mode": "form", "message": self._message, "requestedSchema": self._form.schema}
 
     @property
     def fingerprint(self) -> bytes:
         if self._print is None:
-            stamp = self.form.stamp
+            stamp = self._form.stamp
             if stamp is None:
-                stamp = self.form.stamp = blake2b(_encode(self.form.schema), digest_size=16).digest()
+                stamp = self._form.stamp = blake2b(_encode(self._form.schema), digest_size=16).digest()
             self._print = blake2b(stamp + self._message.encode(errors="surrogatepass"), digest_size=8).digest()
         return self._print
 
     def recall(self, raw: JsonObject) -> Any:
-        return Accepted(self.form.recall(raw["content"])) if raw["action"] == "accept" else self.read(raw)
+        return Accepted(self._form.recall(raw["content"])) if raw["action"] == "accept" else self.read(raw)
 
     def _content(self, content: object) -> Any:
-        return self.form.read(content)
+        return self._form.read(content)
 
 
 def form(

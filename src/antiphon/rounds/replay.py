@@ -171,10 +171,12 @@ class Conversation:
 
     def ask(self, question: Question) -> Any:
         """The typed answer to a question, or RoundEnds with the question noted for this round."""
-        automatic = question.key is None
         name = self._name(question.key or question.name)
+        answered = self.journal.answers.get(name)
+        if answered is not None and answered.read and answered.fingerprint == question.fingerprint:
+            return question.recall(_decode(answered.response))
         found = self._recorded(name, question)
-        if found is None and automatic:
+        if found is None and question.key is None:
             found = self._moved(name, question)
         if found is not None:
             return found

@@ -361,7 +361,9 @@ class Context:
 
     async def _ask(self, question: Question) -> Any:
         try:
-            return self._answer(question)
+            if self._talk is None or self._over or not self._call.row.asks:
+                return self._answer(question)
+            return self._talk.ask(question)
         except CannotAsk:
             await self._settle(_SETTLED)
             raise

@@ -118,14 +118,11 @@ class Threads:
     The threads are daemons: one that never returns must not keep the process from ending, as it would in an executor.
     """
 
-    __slots__ = ("_idle", "_jobs", "_lock", "_most", "_started")
+    __slots__ = ("_crew", "_most")
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._started = 0
-        self._idle = 0
+        self._crew = _Crew()
 
     async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         loop = asyncio.get_running_loop()
@@ -140,29 +137,46 @@ class Threads:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, done, value, fault)
 
-        with self._lock:
-            if not self._idle and self._started < self._most:
-                self._started += 1
-                threading.Thread(target=self._work, name="antiphon", daemon=True).start()
-            else:
-                self._idle = max(0, self._idle - 1)
-        self._jobs.put(job)
+        self._crew.take(job, self._most)
         return await done
 
     def close(self) -> None:
-        """Let idle threads end."""
+        """Let the threads end when they are done; later jobs get new ones."""
+        crew, self._crew = self._crew, _Crew()
+        crew.dismiss()
+
+
+class _Crew:
+    """Threads that share one queue, started as they are needed."""
+
+    __slots__ = ("_idle", "_jobs", "_lock", "_size")
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._size = 0
+        self._idle = 0
+
+    def take(self, job: Callable[[], None], most: int) -> None:
         with self._lock:
-            for _ in range(self._started):
-                self._jobs.put(None)
+            if self._idle:
+                self._idle -= 1
+            elif self._size < most:
+                self._size += 1
+                threading.Thread(target=self._work, name="antiphon", daemon=True).start()
+        self._jobs.put(job)
+
+    def dismiss(self) -> None:
+        for _ in range(self._size):
+            self._jobs.put(None)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
             with self._lock:
-                self._idle += 1
-        with self._lock:
-            self._started -= 1
-            self._idle = min(self._idle, self._started)
+                # Whoever found everybody busy left a job in the queue, and this thread takes it next.
+                if self._jobs.empty():
+                    self._idle += 1
 
 
 def _settle(done: "asyncio.Future[Any]", value: Any, fault: BaseException | None) -> None:

@@ -1,6 +1,8 @@
 """Subscriptions: who listens for which changes, and what is on its way to them."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -43,17 +45,20 @@ class Listener:
         params: JsonObject = {"_meta": {SUBSCRIPTION_ID: self.id}}
         if uri:
             params["uri"] = uri
-        self.waiting[method, uri] = notification(method, params)
-        self.wake()
+        self._on_loop(self._add, method, uri, notification(method, params))
 
     def close(self) -> None:
         self.closed = True
-        self.wake()
+        self._on_loop(self._wake.set)
 
-    def wake(self) -> None:
+    def _add(self, method: str, uri: str, message: JsonObject) -> None:
+        self.waiting[method, uri] = message
+        self._wake.set()
+
+    def _on_loop(self, function: Callable[..., None], *args: object) -> None:
         # A change may be reported from a handler's thread, or after the stream's loop has gone.
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake.set)
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)
 
     async def serve(self, ctx: Context) -> None:
         """Send what happens until the stream is closed."""
@@ -89,6 +94,9 @@ class Subscriptions:
 
     def __len__(self) -> int:
         return len(self._listeners)
+
+    def __iter__(self) -> Iterator[Listener]:
+        return iter(list(self._listeners))
 
     async def listen(self, ctx: Context, features: set[str]) -> JsonObject:
         listener = Listener(ctx.request_id, _agreed(ctx.params.get("notifications"), features))

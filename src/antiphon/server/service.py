@@ -23,7 +23,7 @@ from antiphon.errors import (
     ToolError,
     UnstableQuestion,
 )
-from antiphon.protocol.accept import Call, accept, unknown_method
+from antiphon.protocol.accept import accept, unknown_method
 from antiphon.rounds.replay import Conversation, Journal, RoundEnds
 from antiphon.rounds.seal import Codec, Seal, SealBroken, SignedState, StateTooLarge, binding, generate_key, parse_keys
 from antiphon.rounds.sealed import Guard, guard_of
@@ -112,6 +112,7 @@ class Service:
         self.shared_steps = SharedSteps(store, self._guard.ttl + 60) if store is not None else None
         self._lifespan = lifespan
         self._life = AsyncExitStack()
+        self._starting: asyncio.Lock | None = None
         self._running = 0
         self._threads = Threads(threads)
         self._step_threads = Threads(threads)
@@ -329,16 +330,20 @@ class Service:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """The server's lifespan. Transports enter it; enter it yourself where a host application owns the process."""
-        if self._running == 0:
-            self.subscriptions.closing = False
-            if self._lifespan is not None:
-                self.state = await self._life.enter_async_context(self._lifespan(self))
-        self._running += 1
+        if self._starting is None:
+            self._starting = asyncio.Lock()
+        async with self._starting:
+            if self._running == 0:
+                self.subscriptions.closing = False
+                if self._lifespan is not None:
+                    self.state = await self._life.enter_async_context(self._lifespan(self))
+            self._running += 1
         try:
             yield
         finally:
             self._running -= 1
             if self._running == 0:
+                self._starting = None
                 self.subscriptions.close()
                 self._threads.close()
                 self._step_threads.close()
@@ -391,16 +396,15 @@ class Service:
                     raise
                 result = error_result(str(fault))
             if "resultType" not in result:
-                result = self._finished(result)
+                result = self._finished({**self._cache(), **result} if call.row.cached else result)
             reply = jsonrpc.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
-            refusal = _as_error(fault, ctx)
-            return refusal.status, jsonrpc.encode(jsonrpc.error(jsonrpc.id_of(message), refusal))
+            return _refusal(message, _as_error(fault, ctx))
         finally:
             if ctx is not None:
                 ctx._over = True
         if log.isEnabledFor(logging.INFO):
-            log.info("%s %s", _told(ctx), result["resultType"], extra=_facts(ctx, call, result))
+            log.info("%s %s", _told(ctx), result["resultType"], extra=_facts(ctx, result["resultType"]))
         return 200, reply
 
     async def _open(self, ctx: Context) -> None:
@@ -616,20 +620,32 @@ class Service:
 
 def _as_error(fault: BaseException, ctx: Context | None) -> ProtocolError:
     """What the peer learns of an exception; the log learns the rest."""
-    if isinstance(fault, ProtocolError):
-        return fault
     if isinstance(fault, CannotAsk):
-        return MissingCapability(fault.required) if fault.required else InternalError(fault.message)
+        fault = MissingCapability(fault.required) if fault.required else InternalError(fault.message)
+    if isinstance(fault, ProtocolError):
+        if ctx is not None and not isinstance(fault, StateRefused) and log.isEnabledFor(logging.INFO):
+            log.info("%s error %s", _told(ctx), fault.code, extra=_facts(ctx, "error"))
+        return fault
     if isinstance(fault, ToolError | UnstableQuestion):
-        log.warning("%s ended with: %s", _told(ctx), fault)
+        log.warning("%s ended with: %s", _told(ctx), fault, extra=_facts(ctx, "error"))
         return InternalError(str(fault))
     task = asyncio.current_task()
     # A cancellation that nobody asked for comes from inside: the handler awaited something that was cancelled.
     own = isinstance(fault, asyncio.CancelledError) and task is not None and not task.cancelling()
-    if isinstance(fault, Exception) or own:
-        log.error("%s failed", _told(ctx), exc_info=fault)
+    if isinstance(fault, Exception | SystemExit) or own:
+        log.error("%s failed", _told(ctx), exc_info=fault, extra=_facts(ctx, "error"))
         return InternalError()
     raise fault
+
+
+def _refusal(message: object, fault: ProtocolError) -> tuple[int, bytes]:
+    """An error's reply; a plain internal error if it holds what JSON cannot say."""
+    id_ = jsonrpc.id_of(message)
+    try:
+        return fault.status, jsonrpc.encode(jsonrpc.error(id_, fault))
+    except Exception:
+        log.exception("an error with code %s cannot be sent", fault.code)
+        return 200, jsonrpc.encode(jsonrpc.error(id_, InternalError()))
 
 
 def _around(middleware: Middleware, proceed: Route) -> Route:
@@ -676,13 +692,16 @@ def _told(ctx: Context | None) -> str:
     return f"{ctx.method} {ctx.name!r} id={ctx.request_id!r} round={ctx.round}"
 
 
-def _facts(ctx: Context | None, call: Call, result: JsonObject) -> dict[str, object]:
-    talk = None if ctx is None else ctx._talk
+def _facts(ctx: Context | None, outcome: object) -> dict[str, object] | None:
+    """What a log record carries beside its text."""
+    if ctx is None:
+        return None
+    talk = ctx._talk
     return {
-        "mcp_method": call.method,
-        "mcp_name": call.name,
-        "mcp_request_id": call.id,
-        "mcp_round": 1 if talk is None else talk.journal.round,
+        "mcp_method": ctx.method,
+        "mcp_name": ctx.name,
+        "mcp_request_id": ctx.request_id,
+        "mcp_round": ctx.round,
         "mcp_flow": None if talk is None else talk.journal.flow.hex(),
-        "mcp_result": result["resultType"],
+        "mcp_result": outcome,
     }

@@ -87,12 +87,19 @@ def form_of(shape: object, *, field: str = "value") -> Form:
 
     A scalar, an enum or a list of options becomes one field called `field`.
     """
+    if isinstance(shape, type):
+        return _of_class(shape, field)
     try:
         hash(shape)
     except TypeError:
         return _form(shape, field)
     # The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
     return _known(shape, repr(shape), field)
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_class(shape: type, field: str) -> Form:
+    return _form(shape, field)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ from antiphon.errors import InvalidRequest, ProtocolError
 from antiphon.server.service import Service
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc
-from antiphon.wire.jsonrpc import RequestId, encode
+from antiphon.wire.jsonrpc import RequestId, encode, notification
 
 MAX_LINE = 4 * 1024 * 1024
 GRACE = 5.0
@@ -37,7 +37,7 @@ class Pipe:
         self._source = source
         self._sink = sink
         self._max_line = max_line
-        self._under_way: dict[RequestId, asyncio.Task[None]] = {}
+        self._under_way: dict[RequestId | None, asyncio.Task[None]] = {}
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -130,6 +130,8 @@ class Pipe:
     async def _serve(self, message: JsonObject) -> None:
         voice = _Voice(self._outgoing)
         _, reply = await self._service.answer(message, voice)
+        # The id is free again before the reply is out: a quick client may use it at once.
+        self._under_way.pop(jsonrpc.id_of(message), None)
         if reply is not None and not voice.silenced:
             self._outgoing.put(reply + b"\n")
 
@@ -163,6 +165,9 @@ class Pipe:
 
     async def _finish(self) -> None:
         """Close subscriptions, let requests finish for a while, then cancel them."""
+        for listener in self._service.subscriptions:
+            # basic/patterns/cancellation: a server says so when it ends a subscription; its response follows.
+            self._put(notification("notifications/cancelled", {"requestId": listener.id}))
         self._service.subscriptions.close()
         if self._under_way:
             await asyncio.wait(self._under_way.values(), timeout=GRACE)

@@ -1,0 +1,198 @@
+"""Calls that wait in files: `--pending`, and `antiphon resume` after the server has been started anew."""
+
+import json
+import os
+import socket
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from served import CLINIC, served
+
+from antiphon.cli import commands
+from antiphon.rounds.seal import generate_key
+
+KEYS = {"ANTIPHON_KEYS": generate_key(bytes(32))}
+
+
+@pytest.fixture(scope="module")
+def clinic():
+    with served() as url:
+        yield url
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ANTIPHON_KEYS", raising=False)
+
+    def run(*args, answers=None):
+        if answers is not None:
+            Path("answers.yaml").write_text(answers)
+            args = (*args, "--answers", "answers.yaml")
+        return CliRunner().invoke(commands, args, prog_name="antiphon", catch_exceptions=False)
+
+    return run
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+def waits_for(path="p.json"):
+    return list(json.loads(Path(path).read_text())["pending"]["questions"])
+
+
+# --- writing
+
+
+def test_a_question_is_written_instead_of_asked(run, clinic):
+    ended = run("call", clinic, "twice", "--pending", "p.json")
+    assert (ended.exit_code, ended.stdout) == (5, "")
+    assert "The call waits in p.json for 1 answer:\n  first: First?\n" in ended.stderr
+    kept = json.loads(Path("p.json").read_text())
+    assert kept["target"] == clinic
+    assert kept["pending"]["params"] == {"name": "twice", "arguments": {}}
+    assert kept["pending"]["state"] not in ended.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX's")
+def test_nobody_else_may_read_the_file(run, clinic):
+    run("call", clinic, "twice", "--pending", "p.json")
+    assert stat.S_IMODE(Path("p.json").stat().st_mode) == 0o600
+    assert [path.name for path in Path().iterdir()] == ["p.json"]
+
+
+def test_what_a_file_answers_is_not_waited_for(run, clinic):
+    ended = run("call", clinic, "twice", "--pending", "p.json", answers="first: a")
+    assert (ended.exit_code, waits_for()) == (5, ["second"])
+    assert run("resume", "p.json", answers="second: b").stdout == "a then b\n"
+
+
+def test_a_round_of_which_only_a_part_is_answered_waits_as_a_whole(run, clinic):
+    run("call", clinic, "both", "--pending", "p.json", answers="left: a")
+    assert waits_for() == ["left", "right"]
+
+
+def test_a_call_that_asks_nothing_writes_nothing(run, clinic):
+    ended = run("call", clinic, "fail", "--pending", "p.json")
+    assert ended.exit_code == 1
+    assert not Path("p.json").exists()
+
+
+def test_a_file_that_is_there_is_not_overwritten(run, clinic):
+    Path("p.json").write_text("precious")
+    ended = run("call", clinic, "twice", "--pending", "p.json")
+    assert ended.exit_code == 2
+    assert "p.json exists" in ended.stderr
+    assert Path("p.json").read_text() == "precious"
+
+
+def test_samples_prompts_and_resources_wait_too(run, clinic):
+    assert run("call", clinic, "poem", "--pending", "p.json").exit_code == 5
+    assert run("resume", "p.json", answers="poem: Roses").stdout == "Roses\n"
+    assert run("call", clinic, "letter", "to=Ada", "--prompt", "--pending", "p.json").exit_code == 5
+    assert run("resume", "p.json", answers="about: tea").stdout == "user:\nWrite to Ada, kind, about tea.\n"
+
+
+# --- resuming
+
+
+def test_a_call_is_answered_round_by_round_by_servers_that_come_and_go(run):
+    port = free_port()
+    with served(port=port, env=KEYS) as url:
+        assert run("call", url, "twice", "--pending", "p.json").exit_code == 5
+    with served(port=port, env=KEYS):
+        ended = run("resume", "p.json", "--pending", "p.json", answers="first: a")
+        assert (ended.exit_code, waits_for()) == (5, ["second"])
+    with served(port=port, env=KEYS):
+        ended = run("resume", "p.json", answers="second: b")
+    assert (ended.exit_code, ended.stdout) == (0, "a then b\n")
+    assert not Path("p.json").exists()
+
+
+def test_a_server_on_standard_streams_goes_on_if_it_has_the_same_key(antiphon, tmp_path):
+    (tmp_path / "answers.yaml").write_text("first: a\nsecond: b")
+    assert antiphon("call", str(CLINIC), "twice", "--pending", "p.json", env=KEYS).returncode == 5
+    ended = antiphon("resume", "p.json", "--answers", "answers.yaml")
+    assert ended.returncode == 3
+    assert "Invalid or expired requestState" in ended.stderr
+    assert "ANTIPHON_KEYS" in ended.stderr
+    ended = antiphon("resume", "p.json", "--answers", "answers.yaml", env=KEYS)
+    assert (ended.returncode, ended.stdout) == (0, "a then b\n")
+
+
+def test_a_failure_leaves_the_file_as_it_was(run):
+    with served(env=KEYS) as url:
+        run("call", url, "twice", "--pending", "p.json")
+    before = Path("p.json").read_bytes()
+    ended = run("resume", "p.json", answers="first: a\nsecond: b")
+    assert (ended.exit_code, Path("p.json").read_bytes()) == (3, before)
+    assert "Cannot connect" in ended.stderr
+    with served(env=KEYS) as url:
+        assert run("resume", "p.json", "--target", url).exit_code == 4
+        assert run("resume", "p.json", "--target", url, answers="first: [5]").exit_code == 4
+        assert Path("p.json").read_bytes() == before
+        assert run("resume", "p.json", "--target", url, answers="first: a\nsecond: b").stdout == "a then b\n"
+
+
+def test_the_file_follows_the_rounds_so_that_nothing_is_asked_twice(run, clinic):
+    run("call", clinic, "twice", "--pending", "p.json")
+    ended = run("resume", "p.json", answers="first: a")
+    assert ended.exit_code == 4
+    assert "clinic asks 'second'" in ended.stderr
+    assert waits_for() == ["second"]
+    assert run("resume", "p.json", answers="second: b").stdout == "a then b\n"
+
+
+def test_the_next_round_may_go_to_another_file(run, clinic):
+    run("call", clinic, "twice", "--pending", "p.json")
+    ended = run("resume", "p.json", "--pending", "q.json", answers="first: a")
+    assert (ended.exit_code, waits_for("q.json")) == (5, ["second"])
+    assert not Path("p.json").exists()
+
+
+def test_an_error_of_the_tool_ends_the_call_as_well(run, clinic):
+    run("call", clinic, "twice", "--pending", "p.json")
+    ended = run("resume", "p.json", answers="first: {action: decline}\nsecond: b")
+    assert (ended.exit_code, ended.stderr) == (1, "The user declined the request.\n")
+    assert not Path("p.json").exists()
+
+
+# --- files that cannot be resumed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"target": "http://x", "pending": {}}',
+        '{"target": "http://x", "pending": {"method": "tools/call", "params": {}, "questions": {"a": 5}}}',
+        '{"target": "http://x", "pending": {"method": "tools/call", "params": {}, "questions": {}, "version": 9}}',
+        "\xff",
+    ],
+)
+def test_a_file_that_holds_no_waiting_call_is_a_usage_error(run, text):
+    Path("p.json").write_bytes(text.encode("latin-1"))
+    ended = run("resume", "p.json")
+    assert ended.exit_code == 2
+    assert "p.json holds no waiting call" in ended.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX's")
+def test_a_file_that_others_could_have_written_starts_no_command(run, tmp_path):
+    marker = tmp_path / "ran"
+    kept = {"target": f"touch {marker}", "pending": {"method": "tools/call", "params": {"name": "x"}, "questions": {}}}
+    Path("p.json").write_text(json.dumps(kept))
+    Path("p.json").chmod(0o644)
+    ended = run("resume", "p.json")
+    assert ended.exit_code == 2
+    assert "it is not yours alone" in ended.stderr
+    assert not marker.exists()
