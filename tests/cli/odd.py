@@ -8,7 +8,6 @@ FORM = {
     "properties": {
         "place": {"type": "object", "properties": {"x": {"type": "integer"}}, "title": 5},
         "sizes": {"type": "array", "items": {"type": "integer"}, "description": ["no text"]},
-        "nonsense": "nonsense",
     },
     "required": ["place", "sizes"],
 }
@@ -19,7 +18,9 @@ def answer(message):
     params = message["params"]
     match message["method"]:
         case "tools/list":
-            return {"tools": [{"name": "ask", "inputSchema": {"type": "object"}}, {"name": "strange", "inputSchema": {}}]}
+            return {
+                "tools": [{"name": "ask", "inputSchema": {"type": "object"}}, {"name": "strange", "inputSchema": {}}]
+            }
         case "tools/call" if params["name"] == "ask" and "inputResponses" not in params:
             return {"resultType": "input_required", "inputRequests": ASKED, "requestState": "s"}
         case "tools/call" if params["name"] == "ask":

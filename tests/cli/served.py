@@ -9,6 +9,7 @@ from pathlib import Path
 
 SCRIPT = str(Path(sys.executable).with_name("antiphon"))
 CLINIC = Path(__file__).with_name("clinic.py")
+ODD = Path(__file__).with_name("odd.py")
 PATIENCE = 20.0
 
 

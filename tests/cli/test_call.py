@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from served import CLINIC, served
+from served import CLINIC, ODD, served
 
 from antiphon.cli import commands
 
@@ -95,6 +95,11 @@ def test_the_list_as_json_is_what_the_server_sent(call):
     assert found["server"] == {"name": "clinic", "version": "2.1.0"}
     assert found["resourceTemplates"][0]["uriTemplate"] == "card://{id}"
     assert {tool["name"] for tool in found["tools"]} >= {"add", "visit"}
+
+
+def test_a_server_need_not_know_every_list(run):
+    ended = run("call", str(ODD))
+    assert (ended.exit_code, ended.output.split()) == (0, ["Tools", "ask", "strange"])
 
 
 # --- results
@@ -232,6 +237,11 @@ def test_a_server_that_is_not_there_ends_with_3(run):
 def test_a_server_that_dies_ends_with_3(antiphon):
     ended = antiphon("call", str(CLINIC), "leave")
     assert (ended.returncode, ended.stderr) == (3, "Error: The server's process ended (exit code 7)\n")
+
+
+def test_a_server_that_breaks_the_protocol_ends_with_3(run):
+    ended = run("call", str(ODD), "strange")
+    assert (ended.exit_code, ended.stderr) == (3, "Error: The server sent a result of unknown type 'strange'\n")
 
 
 def test_a_server_that_wants_authentication_is_told_with_the_option_to_give_it(run):

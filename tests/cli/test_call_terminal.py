@@ -24,7 +24,7 @@ from pseudo_terminal import (
     UP,
     PseudoTerminal,
 )
-from served import CLINIC, SCRIPT, served
+from served import CLINIC, ODD, SCRIPT, served
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +152,16 @@ def test_a_form_without_fields_is_accepted_or_not(call):
     terminal = call("consent").asks("Accept?", "» Decline").types(UP).sees("» Accept").types(ENTER)
     assert terminal.ends() == 0
     assert terminal.text.endswith("\naccept")
+
+
+def test_a_form_beyond_the_protocol_is_asked_for_as_json(call):
+    terminal = call("ask", target=str(ODD)).asks("The server asks", "It does not say why.", "place (as JSON):")
+    terminal.types("5", ENTER).asks("Expected an object such as {\"key\": 1}, got '5'")
+    terminal.types(CTRL_A, CTRL_K, '{"x": "a"}', ENTER).asks("sizes (as JSON):").types("1,2", ENTER)
+    terminal.asks("This cannot be sent.", "» Change place").types(ENTER).asks('? place (as JSON): {"x":"a"}')
+    terminal.types(CTRL_A, CTRL_K, '{"x": 1}', ENTER).asks("» Send").types(ENTER)
+    assert terminal.ends() == 0
+    assert terminal.text.endswith('\n{"action": "accept", "content": {"place": {"x": 1}, "sizes": [1, 2]}}')
 
 
 # --- review

@@ -149,7 +149,11 @@ class Terminal:
     # --- what is said ---------------------------------------------------------------------------------------------
 
     def _introduce(self, question: Elicitation) -> None:
-        self._panel(f"{self._who(question.server)} asks", Text(visible(question.message)), question.tool)
+        self._panel(
+            f"{self._who(question.server)} asks",
+            Text(visible(question.message) or "It does not say why."),
+            question.tool,
+        )
 
     def _panel(self, title: str, body: Text, tool: str, *, keys: bool = True) -> None:
         place = f"{line(tool)} at {line(self._peer)}"

@@ -643,8 +643,9 @@ def _refusal(message: object, fault: ProtocolError) -> tuple[int, bytes]:
     id_ = jsonrpc.id_of(message)
     try:
         return fault.status, jsonrpc.encode(jsonrpc.error(id_, fault))
-    except Exception:
-        log.exception("an error with code %s cannot be sent", fault.code)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        # Its text as Python writes it: what JSON cannot say, a log cannot always say either.
+        log.error("an error cannot be sent: code %s, message %a, data %a", fault.code, fault.message, fault.data)  # noqa: TRY400
         return 200, jsonrpc.encode(jsonrpc.error(id_, InternalError()))
 
 
