@@ -1,222 +1,191 @@
-"""Serves the samples, calls them over HTTP, and prints what goes over the wire.
+"""A tool that asks twice, on two servers that share nothing but a key, and the conversation as it travels.
 
 Run it:  make demo
 """
 
-import http.client
+import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
-import textwrap
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+from antiphon import Accepted, AntiphonError, Client, Context, Elicitation, Server
 from antiphon.rounds.seal import generate_key
+from antiphon.transports.http import HttpLink
 
-HERE = Path(__file__).resolve().parent
+# --- the server: what `antiphon serve examples/demo.py` serves -------------------------------------------------------
+
+app = Server("travel", version="1.0.0")
+
+
+@dataclass
+class Trip:
+    city: Literal["Kyoto", "Lisbon", "Oslo"]
+    nights: Annotated[int, Meta(ge=1, le=14, description="From 1 to 14.")] = 3
+
+
+@app.tool
+async def book(traveller: str, ctx: Context) -> str:
+    """Book a trip: asks where to, finds a price, and asks again before it books."""
+    trip = (await ctx.elicit(f"Where to, {traveller}?", Trip, key="trip")).unwrap()
+    price = await ctx.step("price", find_price, trip.nights)
+    if not await ctx.confirm(f"{trip.nights} nights in {trip.city} for {price} euros. Book it?"):
+        return "Nothing was booked."
+    return f"Booked: {trip.nights} nights in {trip.city} for {traveller}, {price} euros."
+
+
+def find_price(nights: int) -> int:
+    """A step: it is done once, and its result travels in the token."""
+    return nights * 80 + 40
+
+
+# --- the client: every request goes to the other server, and is drawn ------------------------------------------------
+
+
+class TakingTurns:
+    """A Link over two others. A client takes any Link, and this is all that one needs."""
+
+    def __init__(self, links: dict[str, HttpLink]) -> None:
+        self._links = links
+        self._round = 0
+
+    async def open(self) -> None:
+        for link in self._links.values():
+            await link.open()
+
+    async def close(self) -> None:
+        for link in self._links.values():
+            await link.close()
+
+    async def request(
+        self, message: dict[str, Any], *, headers: Mapping[str, str], on_notification: Any = None
+    ) -> dict[str, Any]:
+        name = list(self._links)[self._round % len(self._links)]
+        self._round += 1
+        say(f"\nround {self._round}")
+        draw_request(name, message["params"])
+        reply = await self._links[name].request(message, headers=headers, on_notification=on_notification)
+        draw_reply(name, reply)
+        return reply
+
+
+def draw_request(name: str, params: dict[str, Any]) -> None:
+    say(f"  you ──▶ {name}   tools/call {params['name']} {json.dumps(params['arguments'])}")
+    for key, answer in params.get("inputResponses", {}).items():
+        content = f" {json.dumps(answer['content'])}" if "content" in answer else ""
+        say(f"              answers {key}: {answer['action']}{content}")
+    if "requestState" in params:
+        say(f"              gives the token back ({len(params['requestState'])} characters)")
+
+
+def draw_reply(name: str, reply: dict[str, Any]) -> None:
+    result = reply.get("result", {})
+    if result.get("resultType") != "input_required":
+        say(f"  you ◀── {name}   the result")
+        return
+    say(f"  you ◀── {name}   input_required")
+    for key, question in result["inputRequests"].items():
+        say(f"              asks {key}: {question['params']['message']}")
+    say(f"              a token of {len(result['requestState'])} characters, sealed; {name} keeps nothing")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+# --- the answers: from whoever sits here, or from the demo itself ----------------------------------------------------
+
+ITS_OWN = {"trip": {"city": "Kyoto"}, "confirm": {"confirm": True}}
+
+
+def answer_by_itself(question: Elicitation) -> Accepted[dict[str, Any]]:
+    return Accepted(ITS_OWN[question.key])
+
+
+def who_answers() -> Any:
+    if sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI"):
+        from antiphon.cli.terminal import Terminal  # what `antiphon call` asks with
+
+        return Terminal("two servers on this machine").form
+    say("There is nobody to ask here, so the demo answers by itself.")
+    return answer_by_itself
+
+
+# --- two servers, each a process of its own --------------------------------------------------------------------------
+
 PATIENCE = 20.0
-"""Seconds that anything may take before it has failed."""
-WIDTH = 72
-
-Json = dict[str, Any]
-
-
-class DemoFailed(Exception):
-    """Says what did not work."""
-
-
-# --- a server in a process of its own -------------------------------------------------------------------------------
+"""Seconds that anything but a person may take before it has failed."""
 
 
 class Instance:
-    """One server, on a free port."""
-
-    def __init__(self, name: str, file: str, **environment: str) -> None:
+    def __init__(self, name: str, key: str) -> None:
         self.name = name
-        self._file = file
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "antiphon", "serve", str(HERE / file), "--http", "--port", "0"],
-            env={**os.environ, **environment},
+            [sys.executable, "-m", "antiphon", "serve", __file__, "--http", "--port", "0"],
+            env={**os.environ, "ANTIPHON_KEYS": key},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._ids = 0
 
-    def wait(self) -> None:
-        """Until it says where it serves."""
+    def url(self) -> str:
+        """Where it serves, as soon as it says so."""
         assert self._process.stderr is not None
-        printed = ""
         impatience = threading.Timer(PATIENCE, self._process.kill)
         impatience.start()
+        printed = ""
         try:
-            while line := self._process.stderr.readline():
+            for line in self._process.stderr:
                 printed += line
-                found = re.search(r"http://([^/]+)(/\S*)", line)
-                if found:
-                    self._host, self._path = found.groups()
-                    say(f"$ antiphon serve examples/{self._file} --http --port 0")
-                    say(line.strip())
-                    return
+                if found := re.search(r"http://\S+", line):
+                    say(f"  {self.name}: $ antiphon serve examples/demo.py --http --port 0\n     {line.strip()}")
+                    return found[0]
         finally:
             impatience.cancel()
-        raise DemoFailed(f"examples/{self._file} did not start. It said:\n{printed or '(nothing)'}")
-
-    def request(self, method: str, params: Json, capabilities: Json | None = None) -> Json:
-        """Send one message, and give back the reply."""
-        self._ids += 1
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "demo", "version": "1.0"},
-            "io.modelcontextprotocol/clientCapabilities": capabilities or {},
-        }
-        message = {"jsonrpc": "2.0", "id": self._ids, "method": method, "params": {**params, "_meta": meta}}
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": "2026-07-28",
-            "Mcp-Method": method,
-        }
-        target = params.get("name") or params.get("uri")
-        if target:
-            headers["Mcp-Name"] = target
-        connection = http.client.HTTPConnection(self._host, timeout=PATIENCE)
-        try:
-            connection.request("POST", self._path, json.dumps(message), headers)
-            reply: Json = json.loads(connection.getresponse().read())
-        except (OSError, ValueError, http.client.HTTPException) as fault:
-            raise DemoFailed(f"{method} got no answer from {self._host}: {fault!r}") from fault
-        finally:
-            connection.close()
-        return reply
-
-    def result(self, method: str, params: Json, capabilities: Json | None = None) -> Json:
-        reply = self.request(method, params, capabilities)
-        if "result" not in reply:
-            raise DemoFailed(f"{method} was refused: {reply.get('error')}")
-        result: Json = reply["result"]
-        return result
-
-    def end(self) -> None:
-        """Ask it to stop, and do not wait."""
-        self._process.terminate()
+        raise RuntimeError(f"server {self.name} did not start:\n{printed}")
 
     def stop(self) -> None:
-        self.end()
+        self._process.terminate()
         try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
+            self._process.communicate(timeout=PATIENCE)
+        finally:
             self._process.kill()
             self._process.wait()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
 
 
-# --- saying what happens --------------------------------------------------------------------------------------------
-
-
-def title(text: str) -> None:
-    print(f"\n{text}\n{'-' * len(text)}")
-
-
-def say(text: str) -> None:
-    print(textwrap.indent(text, "  "))
-
-
-def sent(to: Instance, what: str, **more: object) -> None:
-    _exchanged("-->", to, what, more)
-
-
-def got(of: Instance, what: object, **more: object) -> None:
-    _exchanged("<--", of, what if isinstance(what, str) else short(what), more)
-
-
-def _exchanged(arrow: str, instance: Instance, what: str, more: dict[str, object]) -> None:
-    say(f"{arrow} {instance.name}  {what}")
-    for name, value in more.items():
-        say(f"{'':{len(instance.name) + 6}}{name}: {short(value)}")
-
-
-def short(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= WIDTH else f"{text[: WIDTH - 24]}... ({len(text)} characters)"
-
-
-# --- the demonstration ----------------------------------------------------------------------------------------------
-
-
-def show_notes(notes: Instance) -> None:
-    title("1. A server that keeps notes")
-    notes.wait()
-    sent(notes, "server/discover")
-    got(notes, notes.result("server/discover", {})["capabilities"])
-    sent(notes, "tools/list")
-    for tool in notes.result("tools/list", {})["tools"]:
-        got(notes, f"{tool['name']}: {tool['description']} Takes {', '.join(tool['inputSchema']['properties']) or '-'}")
-    arguments = {"title": "Milk", "body": "Two litres."}
-    sent(notes, f"tools/call add {json.dumps(arguments)}")
-    added = notes.result("tools/call", {"name": "add", "arguments": arguments})["structuredContent"]
-    got(notes, added)
-    sent(notes, f"resources/read {added['uri']}")
-    got(notes, repr(notes.result("resources/read", {"uri": added["uri"]})["contents"][0]["text"]))
-    sent(notes, 'tools/call add {"title": 7}')
-    got(notes, notes.result("tools/call", {"name": "add", "arguments": {"title": 7}})["content"][0]["text"])
-
-
-def show_asking(first: Instance, second: Instance) -> None:
-    title("2. A tool that asks, on two instances that share nothing but a key")
-    first.wait()
-    second.wait()
-    call = {"name": "deploy", "arguments": {"env": "prod"}}
-    can_be_asked: Json = {"elicitation": {"form": {}}}
-
-    sent(first, 'tools/call deploy {"env": "prod"}')
-    asked = first.result("tools/call", call, can_be_asked)
-    question = asked["inputRequests"]["confirm"]["params"]
-    got(first, asked["resultType"], confirm=question["message"], requestState=asked["requestState"])
-
-    first.stop()
-    say(f"... {first.name} is stopped. It kept nothing; all there is to know is in the token.")
-    say("... The user thinks about it, and ticks the box.")
-
-    answers = {"confirm": {"action": "accept", "content": {"confirm": True}}}
-    again = {**call, "inputResponses": answers, "requestState": asked["requestState"]}
-    sent(second, 'tools/call deploy {"env": "prod"}', inputResponses=answers, requestState=asked["requestState"])
-    done = second.result("tools/call", again, can_be_asked)
-    got(second, f"{done['resultType']}: {done['content'][0]['text']}")
-
-    title("3. The same token, for a call that nobody was asked about")
-    elsewhere = {**again, "arguments": {"env": "staging"}}
-    sent(second, 'tools/call deploy {"env": "staging"}', inputResponses=answers, requestState=asked["requestState"])
-    reply = second.request("tools/call", elsewhere, can_be_asked)
-    if "error" not in reply:
-        raise DemoFailed(f"a token was accepted for a call that it does not belong to: {reply}")
-    got(second, f"error {reply['error']['code']}: {reply['error']['message']}")
+async def converse(links: dict[str, HttpLink]) -> str:
+    async with Client(TakingTurns(links), elicit=who_answers(), timeout=PATIENCE) as client:
+        result = await client.call_tool("book", {"traveller": "Ada"})
+    return f"\n{result.text}\n\n{result.rounds} requests; no process waited for an answer."
 
 
 def main() -> int:
+    say("Antiphon: a tool that asks twice, on two servers that share nothing but a key\n")
     begun = time.monotonic()
-    key = generate_key(os.urandom(32))
-    instances: list[Instance] = []
     try:
-        instances.append(Instance("notes", "notes.py"))
-        instances.extend(Instance(name, "asking/deploy.py", ANTIPHON_KEYS=key) for name in ("A", "B"))
-        notes, first, second = instances
-        show_notes(notes)
-        show_asking(first, second)
-    except DemoFailed as fault:
+        with ExitStack() as running:
+            key = generate_key(os.urandom(32))
+            instances = [Instance(name, key) for name in ("A", "B")]
+            for instance in instances:
+                running.callback(instance.stop)
+            links = {instance.name: HttpLink(instance.url()) for instance in instances}
+            say(asyncio.run(converse(links)))
+    except KeyboardInterrupt:
+        say("\nInterrupted; both servers are stopped.")
+        return 130
+    except (AntiphonError, RuntimeError) as fault:
         print(f"\nThe demonstration failed: {fault}", file=sys.stderr)
         return 1
-    finally:
-        for instance in instances:
-            instance.end()
-        for instance in instances:
-            instance.stop()
-    print(f"\nDone in {time.monotonic() - begun:.1f} s; every server is stopped.")
+    say(f"Done in {time.monotonic() - begun:.1f} s; both servers are stopped.")
     return 0
 
 

@@ -6,8 +6,8 @@ import sys
 FORM = {
     "type": "object",
     "properties": {
-        "place": {"type": "object", "properties": {"x": {"type": "integer"}}, "title": 5},
-        "sizes": {"type": "array", "items": {"type": "integer"}, "description": ["no text"]},
+        "place": {"type": "object", "properties": {"x": {"type": "integer"}}},
+        "sizes": {"type": "array", "items": {"type": "integer"}},
     },
     "required": ["place", "sizes"],
 }

@@ -131,6 +131,13 @@ def test_text_is_printed_as_it_is(call):
     assert call("card://{id}", "id=a b", "--resource").output == "Card a b\n"
 
 
+def test_a_letter_that_stdout_cannot_say_is_written_as_an_escape(antiphon, clinic):
+    for output in ("text", "json"):
+        ended = antiphon("call", clinic, "add", "text=\u20ac", "--output", output, env={"PYTHONIOENCODING": "latin-1"})
+        assert ended.returncode == 0, ended.stderr
+        assert r"\u20ac" in ended.stdout
+
+
 def test_a_list_of_records_is_a_table(call):
     rows = [line.split() for line in call("patients").output.splitlines()]
     assert rows[0] == ["name", "age", "vip"]

@@ -62,7 +62,7 @@ def test_the_server_its_tool_and_the_ways_out_are_shown(call, clinic):
     top = terminal.text.splitlines()
     assert top[0].startswith("╭─ clinic asks ─")
     assert top[1].split("│")[1].strip() == "First?"
-    assert f"twice at {clinic} · Esc: decline or cancel" in top[2]
+    assert f"Esc: decline or cancel · twice at {clinic}" in top[2]
 
 
 def test_control_sequences_of_a_server_are_shown_and_not_obeyed(call):

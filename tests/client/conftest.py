@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import gc
-import os
 from pathlib import Path
 
 import pytest
 import uvloop
 
 from .hostile import Hostile
+from .until import until
 
 # A test's uvicorn runs on uvloop, whose first loop opens a pipe for the life of the process.
 uvloop.new_event_loop().close()
@@ -39,9 +39,7 @@ async def nothing_is_left():
     assert {task for task in tasks if not task.done()} == set()
     gc.collect()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(SETTLING):
-            while open_descriptors() - descriptors or child_processes() - children:
-                await asyncio.sleep(0.01)
+        await until(lambda: not (open_descriptors() - descriptors or child_processes() - children), patience=SETTLING)
     assert open_descriptors() - descriptors == set()
     assert child_processes() - children == set()
 
@@ -50,8 +48,8 @@ def open_descriptors():
     found = set()
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            target = os.readlink(link)
-            if not target.startswith(("/proc/", "pipe:[hypothesis")):
+            target = str(link.readlink())
+            if not target.startswith("/proc/"):
                 found.add((link.name, target))
     return found
 

@@ -1,6 +1,7 @@
 """Answering: which handler is asked what, what it is told, and what of its answer is sent."""
 
 import asyncio
+import functools
 from dataclasses import dataclass
 from enum import Enum
 
@@ -246,8 +247,8 @@ def sync_yes(question):
 
 @pytest.mark.parametrize(
     "handler",
-    [async_yes, sync_yes, Desk().answer, Desk(), lambda question: async_yes(question)],
-    ids=["async", "sync", "method", "object", "lambda"],
+    [async_yes, sync_yes, Desk().answer, Desk(), functools.partial(async_yes)],
+    ids=["async", "sync", "method", "object", "partial"],
 )
 async def test_a_handler_is_any_function_sync_or_async(handler):
     assert await answered(form(a=YES), elicit=handler) == {"action": "accept", "content": {"a": True}}

@@ -13,6 +13,7 @@ from antiphon.client import client as client_module
 
 from .hostile import END, STREAM, answer, event
 from .scripted import Scripted, refused
+from .until import until
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 FILE = Path(__file__).parent / "changes_file.py"
@@ -42,9 +43,7 @@ def target(request, app):
 
 async def listening(app):
     """Wait until the server has somebody who listens."""
-    async with asyncio.timeout(PATIENCE):
-        while not len(app.subscriptions):
-            await asyncio.sleep(0.005)
+    await until(lambda: len(app.subscriptions))
 
 
 async def heard(subscription, count):
@@ -54,15 +53,17 @@ async def heard(subscription, count):
 
 
 async def test_changes_arrive_as_they_happen(app, target):
-    async with Client(target) as client:
-        async with aclosing(client.subscribe(tools=True, resources=["text://a"])) as subscription:
-            first = asyncio.create_task(heard(subscription, 1))
-            await listening(app)
-            app.changed("tools")
-            assert await first == [Change("tools")]
-            app.updated("text://b")
-            app.updated("text://a")
-            assert await heard(subscription, 1) == [Change("resource", "text://a")]
+    async with (
+        Client(target) as client,
+        aclosing(client.subscribe(tools=True, resources=["text://a"])) as subscription,
+    ):
+        first = asyncio.create_task(heard(subscription, 1))
+        await listening(app)
+        app.changed("tools")
+        assert await first == [Change("tools")]
+        app.updated("text://b")
+        app.updated("text://a")
+        assert await heard(subscription, 1) == [Change("resource", "text://a")]
 
 
 async def test_a_subscription_is_left_by_breaking_out_of_it(app, target):
@@ -71,6 +72,7 @@ async def test_a_subscription_is_left_by_breaking_out_of_it(app, target):
         async def first():
             async for change in client.subscribe(tools=True):
                 return change
+            return None
 
         waiting = asyncio.create_task(first())
         await listening(app)
@@ -89,9 +91,7 @@ async def test_a_client_that_closes_ends_its_subscriptions(app, target):
         ended = asyncio.create_task(listen())
         await listening(app)
         app.changed("tools")
-        async with asyncio.timeout(PATIENCE):
-            while not seen:
-                await asyncio.sleep(0.005)
+        await until(lambda: seen)
     await ended
     assert seen == [Change("tools")]
 
@@ -103,9 +103,7 @@ async def test_a_listener_that_is_cancelled_leaves_nothing_behind(app, target):
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        async with asyncio.timeout(PATIENCE):
-            while len(app.subscriptions):
-                await asyncio.sleep(0.005)
+        await until(lambda: not len(app.subscriptions))
 
 
 async def test_a_change_makes_what_was_remembered_stale(app, target):
@@ -161,15 +159,14 @@ async def test_a_stream_that_breaks_is_opened_again_and_everything_may_have_chan
             await reader.read()
 
     server = await hostile(behave)
-    async with Client(server.url) as client:
-        async with aclosing(client.subscribe(prompts=True, resources=["a://1"])) as subscription:
-            assert await heard(subscription, 1) == [Change("prompts")]
-            for _ in range(2):
-                assert await heard(subscription, 3) == [
-                    Change("prompts"),
-                    Change("resource", "a://1"),
-                    Change("prompts"),
-                ]
+    async with (
+        Client(server.url) as client,
+        aclosing(client.subscribe(prompts=True, resources=["a://1"])) as subscription,
+    ):
+        assert await heard(subscription, 1) == [Change("prompts")]
+        for _ in range(2):
+            unseen = [Change("prompts"), Change("resource", "a://1")]
+            assert await heard(subscription, 3) == [*unseen, Change("prompts")]
     assert server.connections == 3
     assert len({message["id"] for message in server.requests}) == 3
 
@@ -270,29 +267,29 @@ async def test_a_notification_that_makes_no_sense_is_skipped(hostile, params):
 async def listened_to(client, count):
     async with asyncio.timeout(PATIENCE):
         while (await client.call_tool("listeners")).text != str(count):
-            await asyncio.sleep(0.005)
+            pass
 
 
 # --- a child process ----------------------------------------------------------------------------------------------
 
 
 async def test_subscriptions_to_a_child_process_are_told_apart():
-    async with Client([sys.executable, str(FILE)]) as client:
-        async with (
-            aclosing(client.subscribe(tools=True)) as tools,
-            aclosing(client.subscribe(resources=["text://a"])) as one,
-            aclosing(client.subscribe(resources=["text://b"])) as other,
-        ):
-            waiting = [asyncio.create_task(heard(each, 1)) for each in (tools, one, other)]
-            await listened_to(client, 3)
-            await client.call_tool("change", {"uri": ""})
-            await client.call_tool("change", {"uri": "text://b"})
-            await client.call_tool("change", {"uri": "text://a"})
-            assert await asyncio.gather(*waiting) == [
-                [Change("tools")],
-                [Change("resource", "text://a")],
-                [Change("resource", "text://b")],
-            ]
+    async with (
+        Client([sys.executable, str(FILE)]) as client,
+        aclosing(client.subscribe(tools=True)) as tools,
+        aclosing(client.subscribe(resources=["text://a"])) as one,
+        aclosing(client.subscribe(resources=["text://b"])) as other,
+    ):
+        waiting = [asyncio.create_task(heard(each, 1)) for each in (tools, one, other)]
+        await listened_to(client, 3)
+        await client.call_tool("change", {"uri": ""})
+        await client.call_tool("change", {"uri": "text://b"})
+        await client.call_tool("change", {"uri": "text://a"})
+        assert await asyncio.gather(*waiting) == [
+            [Change("tools")],
+            [Change("resource", "text://a")],
+            [Change("resource", "text://b")],
+        ]
 
 
 async def test_a_child_process_that_dies_is_started_again_and_listened_to():

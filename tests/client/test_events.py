@@ -43,9 +43,10 @@ def test_an_event_may_be_as_large_as_the_limit_and_no_larger():
 
 def test_a_line_that_never_ends_is_noticed_before_it_fills_the_memory():
     events = Events(LIMIT)
+    for _ in range(5):
+        assert events.feed(b"x" * 200) == []
     with pytest.raises(ValueError, match="larger"):
-        for _ in range(10):
-            events.feed(b"x" * 200)
+        events.feed(b"x")
 
 
 def test_comments_without_end_are_not_too_large():

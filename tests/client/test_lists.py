@@ -18,7 +18,7 @@ def shop():
         app.add_tool(lambda: "x", name=f"tool{number}")
         app.add_prompt(lambda: "x", name=f"prompt{number}")
         app.add_resource(f"text://{number}", lambda: "x", name=f"resource{number}")
-        app.add_resource(f"note{number}://{{id}}", lambda id: id, name=f"template{number}")
+        app.add_resource(f"note{number}://{{name}}", lambda name: name, name=f"template{number}")
     return app
 
 
@@ -32,7 +32,7 @@ WHOLE = {
     "list_tools": [f"tool{n}" for n in range(5)],
     "list_prompts": [f"prompt{n}" for n in range(5)],
     "list_resources": [f"text://{n}" for n in range(5)],
-    "list_resource_templates": [f"note{n}://{{id}}" for n in range(5)],
+    "list_resource_templates": [f"note{n}://{{name}}" for n in range(5)],
 }
 
 

@@ -73,26 +73,31 @@ async def test_a_server_that_does_not_answer_in_time():
     assert raised.value.seconds == 0.05
 
 
-@pytest.mark.parametrize("request_", ["list", "prompt", "read", "complete", "discover", "begin", "watch"])
-async def test_every_request_has_the_clients_timeout(request_):
+async def watched(client):
+    return [round_ async for round_ in client.watch("tools/call", name="x")]
+
+
+async def listed(client):
+    return await client.list_tools()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        listed,
+        watched,
+        lambda client: client.get_prompt("x"),
+        lambda client: client.read_resource("x://y"),
+        lambda client: client.complete(prompt="x", argument="y", value="z"),
+        lambda client: client.discover(),
+        lambda client: client.begin("tools/call", name="x"),
+    ],
+    ids=["list", "watch", "prompt", "read", "complete", "discover", "begin"],
+)
+async def test_every_request_has_the_clients_timeout(make):
     async with Client(Scripted(lambda _: asyncio.sleep(60)), timeout=0.05) as client:
         with pytest.raises(CallTimeout):
-            match request_:
-                case "list":
-                    await client.list_tools()
-                case "prompt":
-                    await client.get_prompt("x")
-                case "read":
-                    await client.read_resource("x://y")
-                case "complete":
-                    await client.complete(prompt="x", argument="y", value="z")
-                case "discover":
-                    await client.discover()
-                case "begin":
-                    await client.begin("tools/call", name="x")
-                case "watch":
-                    async for _ in client.watch("tools/call", name="x"):
-                        pass
+            await make(client)
 
 
 async def test_the_time_a_person_takes_does_not_count():

@@ -1,97 +1,154 @@
-"""All examples of examples/asking in one process, each under its own path: `python asking_server.py FD`.
+"""The official Python server, asking: `python asking_server.py` over stdio, `python asking_server.py --http PORT`."""
 
-It serves on a socket that it inherits, so whoever started it need not wait until it is ready. The variable
-ANTIPHON_KEYS gives all of them the same key.
-"""
-
-import importlib.util
-import itertools
-import socket
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Annotated
 
-from antiphon.transports.serve import SETTINGS
+from mcp.server.mcpserver import Context, Elicit, ListRoots, MCPServer, Resolve, Sample
+from mcp.types import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    InputRequiredResult,
+    ListRootsRequest,
+    ListRootsResult,
+    SamplingMessage,
+    TextContent,
+)
+from pydantic import BaseModel
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "asking"
-_loads = itertools.count()
+server = MCPServer("official-python", version="2.3.0", log_level="ERROR")
 
-
-class Sites:
-    """An ASGI application made of others: a request goes to the one that is named in its path."""
-
-    def __init__(self, applications: dict[str, Any]) -> None:
-        self._applications = applications
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-            return
-        name = scope["path"].split("/")[1]
-        await self._applications[name](scope, receive, send)
-
-
-class Handover:
-    """Two instances: a call begins on the one, and every later leg of it meets the other."""
-
-    def __init__(self, first: Any, then: Any) -> None:
-        self._first = first
-        self._then = then
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body = await _body(receive)
-        application = self._then if b'"requestState"' in body else self._first
-        events: Iterator[Any] = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def again() -> Any:
-            return next(events, None) or await receive()
-
-        await application(scope, again, send)
+FORM = {
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "enum": ["eu", "us"]},
+        "replicas": {"type": "integer", "default": 2, "minimum": 1},
+    },
+    "required": ["region"],
+}
 
 
-async def _body(receive: Any) -> bytes:
-    body = bytearray()
-    while True:
-        event = await receive()
-        body += event.get("body", b"")
-        if not event.get("more_body", False):
-            return bytes(body)
+def user(text):
+    return SamplingMessage(role="user", content=TextContent(type="text", text=text))
 
 
-async def _live(receive: Any, send: Any) -> None:
-    for moment in ("startup", "shutdown"):
-        await receive()
-        await send({"type": f"lifespan.{moment}.complete"})
+QUESTIONS = {
+    "form": ElicitRequest(params=ElicitRequestFormParams(message="Where?", requested_schema=FORM)),
+    "url": ElicitRequest(
+        params=ElicitRequestURLParams(message="Sign in", url="https://example.com/sign-in", elicitation_id="1")
+    ),
+    "model": CreateMessageRequest(params=CreateMessageRequestParams(messages=[user("Name it")], max_tokens=20)),
+    "roots": ListRootsRequest(),
+}
 
 
-def load(name: str) -> ModuleType:
-    """An example as a module of its own, however often it was loaded before."""
-    spec = importlib.util.spec_from_file_location(f"example_{name}_{next(_loads)}", EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def told(key, answer):
+    """An answer in a few words."""
+    match key:
+        case "form":
+            return f"{answer.content['region']}x{answer.content['replicas']}" if answer.content else answer.action
+        case "url":
+            return answer.action
+        case "model":
+            return answer.content.text
+        case _:
+            return ",".join(str(root.uri) for root in answer.roots)
 
 
-def sites() -> Sites:
-    names = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-    servers = {name: load(name).app for name in names}
-    servers["region_low_level"] = load("region").low_level
-    mounted: dict[str, Any] = {name: server.asgi(path=f"/{name}/mcp") for name, server in servers.items()}
-    release = load("rolling_upgrade").release
-    old, new = (release(second).asgi(path="/upgraded/mcp") for second in ("Google", "Microsoft"))
-    busy, idle = (load("load_shedding").app.asgi(path="/load_shedding/mcp") for _ in range(2))
-    return Sites({**mounted, "upgraded": Handover(old, new), "load_shedding": Handover(busy, idle)})
+@server.tool()
+async def at_once(ctx: Context) -> str | InputRequiredResult:
+    """Ask everything in one round."""
+    answers = ctx.input_responses
+    if not answers:
+        return InputRequiredResult(input_requests=QUESTIONS, request_state="everything")
+    return "; ".join([*[told(key, answers[key]) for key in QUESTIONS], str(ctx.request_state)])
 
 
-def main(descriptor: int) -> None:
-    import uvicorn
+@server.tool()
+async def one_by_one(ctx: Context) -> str | InputRequiredResult:
+    """Ask everything, a round for each; what was heard travels in the state."""
+    heard = ctx.request_state.split("; ") if ctx.request_state else []
+    keys = list(QUESTIONS)
+    if ctx.input_responses:
+        key = keys[len(heard)]
+        heard.append(told(key, ctx.input_responses[key]))
+    if len(heard) == len(keys):
+        return "; ".join(heard)
+    key = keys[len(heard)]
+    return InputRequiredResult(input_requests={key: QUESTIONS[key]}, request_state="; ".join(heard))
 
-    uvicorn.Server(uvicorn.Config(sites(), **SETTINGS)).run([socket.socket(fileno=descriptor)])
+
+class Confirm(BaseModel):
+    confirm: bool
+
+
+def ask_to_confirm(env: str) -> Elicit[Confirm]:
+    return Elicit(f"Deploy to {env}?", Confirm)
+
+
+def ask_the_model() -> Sample:
+    return Sample([user("Name it")], max_tokens=20)
+
+
+def ask_for_roots() -> ListRoots:
+    return ListRoots()
+
+
+@server.tool()
+async def declared(
+    env: str,
+    sure: Annotated[Confirm, Resolve(ask_to_confirm)],
+    name: Annotated[CreateMessageResult, Resolve(ask_the_model)],
+    roots: Annotated[ListRootsResult, Resolve(ask_for_roots)],
+) -> str:
+    """Ask by its parameters."""
+    return f"{env} {sure.confirm} {name.content.text} {roots.roots[0].uri}"
+
+
+@server.tool()
+async def waits(ctx: Context) -> str | InputRequiredResult:
+    """Want the call again twice, without asking anything."""
+    times = len(ctx.request_state or "")
+    return "waited" if times == 2 else InputRequiredResult(request_state="x" * (times + 1))
+
+
+@server.tool()
+async def count(to: int, ctx: Context) -> str:
+    """Count, and say how far along it is."""
+    for number in range(1, to + 1):
+        await ctx.report_progress(number, to, f"step {number}")
+    return f"counted to {to}"
+
+
+@server.tool()
+async def add(a: int, b: int = 1) -> dict[str, int]:
+    """Add two numbers."""
+    return {"total": a + b}
+
+
+@server.prompt()
+async def greeting(ctx: Context) -> str | InputRequiredResult:
+    """A greeting, for a region."""
+    answers = ctx.input_responses
+    if not answers:
+        return InputRequiredResult(input_requests={"form": QUESTIONS["form"]})
+    return f"Greet {told('form', answers['form'])}"
+
+
+@server.resource("note://{name}")
+async def note(name: str, ctx: Context) -> str | InputRequiredResult:
+    """A note, for a region."""
+    answers = ctx.input_responses
+    if not answers:
+        return InputRequiredResult(input_requests={"form": QUESTIONS["form"]}, request_state="n")
+    return f"{name} for {told('form', answers['form'])}"
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    if "--http" in sys.argv:
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[sys.argv.index("--http") + 1]))
+    else:
+        server.run()

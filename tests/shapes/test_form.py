@@ -63,7 +63,11 @@ def check_property(schema):
         allowed |= {"minItems": int, "maxItems": int, "items": dict, "default": list}
         items = rest["items"]
         assert set(items) in ({"type", "enum"}, {"anyOf"})
-        assert is_titled(items["anyOf"]) if "anyOf" in items else (items["type"] == "string" and is_untitled(items["enum"]))
+        assert (
+            is_titled(items["anyOf"])
+            if "anyOf" in items
+            else (items["type"] == "string" and is_untitled(items["enum"]))
+        )
         assert all(isinstance(one, str) for one in rest.get("default", []))
     elif kind == "string" and "oneOf" in rest:
         allowed |= {"oneOf": list, "default": str}
@@ -195,7 +199,9 @@ def test_a_class_becomes_a_form_and_an_answer_its_instance():
     assert properties["tags"]["default"] == []
     assert properties["mail"] == {"type": "string", "format": "email"}
     assert properties["stamp"] == {"type": "string", "title": "Stamp", "description": "When."}
-    assert form.read({"region": "us-east-1", "name": "ab", "extra": 1}) == Everything(Region.US, "ab", None, stamp="made")
+    assert form.read({"region": "us-east-1", "name": "ab", "extra": 1}) == Everything(
+        Region.US, "ab", None, stamp="made"
+    )
     assert form.read({"region": "us-east-1", "name": "ab", "tags": ["b"], "day": "2026-02-02", "mail": "a@b"}) == (
         Everything(Region.US, "ab", None, tags={"b"}, day=dt.date(2026, 2, 2), mail="a@b")
     )
@@ -430,7 +436,9 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 options = st.lists(text, min_size=1, max_size=4, unique=True)
 annotations = st.one_of(
     st.sampled_from([bool, str, int, float, dt.date, dt.datetime, Email, Url, Region, Size, set[Size], bool | None]),
-    st.builds(lambda low, width: Annotated[int, at.Interval(gt=low, le=low + width)], st.integers(-9, 9), st.integers(1)),
+    st.builds(
+        lambda low, width: Annotated[int, at.Interval(gt=low, le=low + width)], st.integers(-9, 9), st.integers(1)
+    ),
     st.builds(lambda low, width: Annotated[str, at.Len(low, low + width), "D"], st.integers(0, 3), st.integers(0, 3)),
     options.map(lambda names: Literal[tuple(names)]),
     options.map(lambda names: list[Literal[tuple(names)]]),

@@ -157,6 +157,16 @@ def test_references_inside_the_schema_are_fine():
             shape.read(wrong)
 
 
+def test_a_value_too_deep_for_the_validator_is_a_mismatch():
+    deep: Any = 1
+    for _ in range(200_000):
+        deep = [deep]
+    with pytest.raises(Mismatch, match="nested too deeply"):
+        raw_shape({"items": {"$ref": "#"}}).read(deep)
+    with pytest.raises(Mismatch, match="not JSON"):
+        raw_shape({}).read({"a": object()})
+
+
 def test_a_schema_too_deep_is_refused():
     deep: dict[str, Any] = {}
     for _ in range(64):

@@ -346,7 +346,7 @@ def test_local_names_in_string_annotations_are_found():
     class Local:
         x: int
 
-    Alias = list[Local]  # noqa: N806
+    Alias = list[Local]
 
     def f(a: "Local", b: "Alias", c: "Annotated[int, at.Ge(1)]" = 1) -> "Local":
         """F."""

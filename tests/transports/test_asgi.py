@@ -609,7 +609,7 @@ async def test_a_flood_of_hosts_and_accepts_fills_no_memory(http):
     for number in range(600):
         await http.tool("echo", headers={"host": f"h{number}", "origin": f"http://o{number}"})
         await http.tool("echo", headers={"accept": f"application/json;x={number}"})
-    held = [len(cache) for cache in (http.app._hosts._known, http.app._origins._known, http.app._accepts)]
+    held = [len(cache) for cache in (http.app._hosts._known, http.app._origins._known, http.app._admitted)]
     assert max(held) <= 256
     assert (await http.tool("echo", headers={"host": "localhost:1"})).status == 200
     assert (await http.tool("echo", headers={"host": "new.evil.com"})).status == 403

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 import msgspec
 
-from antiphon.cli.show import indented
+from antiphon.cli.show import indented, tolerate
 from antiphon.cli.text import line, visible
 from antiphon.client.client import Client, Discovery
 from antiphon.errors import Refused
@@ -48,6 +48,7 @@ async def listed(client: Client) -> Listing:
 
 
 def show_listing(listing: Listing, output: str) -> None:
+    tolerate()
     if output == "json":
         click.echo(indented(listing))
         return

@@ -1,5 +1,6 @@
 """Printing results: text as it is, structured content as a table, images and sounds into files."""
 
+import io
 import os
 import re
 import sys
@@ -38,11 +39,18 @@ _EXTENSIONS: Final = {"image/jpeg": ".jpg", "audio/wav": ".wav", "audio/mpeg": "
 
 def show(result: Result, *, name: str, output: str, folder: Path) -> bool:
     """Print a result; whether it is an error, as the tool says."""
+    tolerate()
     if output == "json":
         click.echo(as_json(result))
     else:
         Printer(name, folder).result(result)
     return isinstance(result, CallResult) and result.is_error
+
+
+def tolerate() -> None:
+    """A letter that stdout's encoding lacks is written as an escape: it must not end the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def as_json(result: Result) -> str:

@@ -157,7 +157,8 @@ class Terminal:
 
     def _panel(self, title: str, body: Text, tool: str, *, keys: bool = True) -> None:
         place = f"{line(tool)} at {line(self._peer)}"
-        below = f"{place} · Esc: decline or cancel" if keys else place
+        # The ways out come first: a narrow terminal cuts the end off.
+        below = f"Esc: decline or cancel · {place}" if keys else place
         self._console.print(
             Panel(
                 body, title=Text(title, style="bold"), title_align="left", subtitle=Text(below), subtitle_align="left"

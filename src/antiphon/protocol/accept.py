@@ -25,8 +25,6 @@ _REVISION = REVISION.encode()
 class Call:
     """One accepted request: who asks for what, with which abilities."""
 
-    __slots__ = ("capabilities", "headers", "id", "meta", "method", "name", "params", "principal", "revision", "row")
-
     id: RequestId
     method: str
     params: Message
@@ -35,8 +33,8 @@ class Call:
     headers: RawHeaders | None
     name: str
     row: Method
-    revision: str
-    principal: str | None
+    revision: str = REVISION
+    principal: str | None = None
 
 
 def accept(message: Message, headers: RawHeaders | None = None) -> Call:
@@ -50,8 +48,11 @@ def accept(message: Message, headers: RawHeaders | None = None) -> Call:
     capabilities = meta.get(CLIENT_CAPABILITIES)
     if type(capabilities) is not dict:
         raise InvalidParams(f'"params._meta" needs "{CLIENT_CAPABILITIES}", an object', status=400)
-    if len(meta) > 2:
-        _check_meta(meta)
+    info = meta.get(CLIENT_INFO)
+    if len(meta) > 3 or type(info) is not dict or type(info.get("name")) is not str:
+        _check_meta(meta, info)
+    elif type(info.get("version")) is not str:
+        raise _nameless()
     call = Call()
     call.id = message["id"]
     call.method = method
@@ -59,10 +60,8 @@ def accept(message: Message, headers: RawHeaders | None = None) -> Call:
     call.meta = meta
     call.capabilities = capabilities
     call.headers = headers
-    call.revision = REVISION
-    call.principal = None
     call.row = row = METHODS.get(method, _FOREIGN)
-    if headers is not None:
+    if headers is not None and headers.get(http.METHOD) != method.encode(errors="replace"):
         http.check_method(headers.get(http.METHOD), method)
     if row.target is None:
         call.name = ""
@@ -100,12 +99,15 @@ def _check_version(headers: RawHeaders | None, meta: object, version: object) ->
         raise UnsupportedVersion(version, [REVISION])
 
 
-def _check_meta(meta: dict[str, Any]) -> None:
-    info = meta.get(CLIENT_INFO)
+def _nameless() -> InvalidParams:
+    return InvalidParams(f'"{CLIENT_INFO}" needs a name and a version', status=400)
+
+
+def _check_meta(meta: dict[str, Any], info: Any) -> None:
     if info is not None and (
         type(info) is not dict or type(info.get("name")) is not str or type(info.get("version")) is not str
     ):
-        raise InvalidParams(f'"{CLIENT_INFO}" needs a name and a version', status=400)
+        raise _nameless()
     level = meta.get(LOG_LEVEL)
     if level is not None and (type(level) is not str or level not in LOG_LEVELS):
         raise InvalidParams(f'"{LOG_LEVEL}" must be one of {", ".join(LOG_LEVELS)}', status=400)

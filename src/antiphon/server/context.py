@@ -126,19 +126,19 @@ class Headers(Mapping[str, str]):
 class Context:
     """What a handler knows of its call, and how it asks, reports and remembers."""
 
-    __slots__ = ("_call", "_channel", "_expires", "_over", "_progress", "_ran", "_running", "_talk", "_task", "server")
+    # Set on the class, since most calls never set them otherwise.
+    _talk: Conversation | None = None
+    _task: asyncio.Task[Any] | None = None
+    _running: set[asyncio.Task[bytes]] | None = None
+    _ran: set[str] | None = None
+    _progress: float | None = None
+    _over = False
+    _expires = 0.0
 
     def __init__(self, server: Host, call: Call, channel: Channel) -> None:
         self.server = server
         self._call = call
         self._channel = channel
-        self._talk: Conversation | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._running: set[asyncio.Task[bytes]] | None = None
-        self._ran: set[str] | None = None
-        self._progress: float | None = None
-        self._over = False
-        self._expires = 0.0
 
     # --- the call -------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ ROUND = object()
 class Handler:
     """A user's function: where its context goes, which parameters are questions, and whether it needs a thread."""
 
-    __slots__ = ("asked", "context", "function", "hidden", "is_async")
+    __slots__ = ("asked", "context", "function", "hidden", "is_async", "is_plain")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         hints = hints_of(function)
@@ -41,6 +41,7 @@ class Handler:
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 -- an object whose call is a coroutine function
         )
+        self.is_plain = self.is_async and not self.hidden
 
     async def run(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         """The handler's value, or ROUND."""
@@ -63,13 +64,16 @@ class Handler:
             value = None
         talk = ctx._talk
         if type(value) is InputRequired:
-            ctx._check_may_ask()
-            ctx._conversation().returned(value)
-            return ROUND
+            return self.asked_by_returning(ctx, value)
         if talk is not None and talk.pending:
             await ctx._end_round()
             return ROUND
         return value
+
+    def asked_by_returning(self, ctx: Context, wanted: InputRequired) -> object:
+        ctx._check_may_ask()
+        ctx._conversation().returned(wanted)
+        return ROUND
 
     async def _fill_in(self, ctx: Context, arguments: dict[str, Any]) -> None:
         """Answer the declared questions; all that can be asked now are asked in one round."""

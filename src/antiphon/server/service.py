@@ -56,7 +56,7 @@ from antiphon.wire.rev2026 import METHODS, REVISION, SERVER_INFO
 log = logging.getLogger("antiphon")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Route: TypeAlias = Callable[[Context], Awaitable[JsonObject]]
+Route: TypeAlias = Callable[[Context], Awaitable[Any]]
 
 
 class Middleware(Protocol):
@@ -376,9 +376,10 @@ class Service:
         """
         ctx: Context | None = None
         try:
-            jsonrpc.check(message)
-            if "id" not in message:
-                return 202, None
+            if not jsonrpc.is_request(message):
+                jsonrpc.check(message)
+                if "id" not in message:
+                    return 202, None
             call = accept(message, headers)
             call.principal = principal
             route = self._routes.get(call.method)
@@ -390,13 +391,13 @@ class Service:
             try:
                 result = await route(ctx)
             except RoundEnds:
-                result = self._close(ctx)  # a middleware asked
+                result = ROUND  # a middleware asked
             except ToolError as fault:
                 if call.method != "tools/call":
                     raise
                 result = error_result(str(fault))
-            if "resultType" not in result:
-                result = self._finished({**self._cache(), **result} if call.row.cached else result)
+            if result is ROUND or "resultType" not in result:
+                result = self._finished(ctx, result)
             reply = jsonrpc.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
             return _refusal(message, _as_error(fault, ctx))
@@ -473,13 +474,17 @@ class Service:
         self.process_key = True
         return seal.with_keys([generate_key(os.urandom(32))])
 
-    def _finished(self, result: JsonObject) -> JsonObject:
+    def _finished(self, ctx: Context, result: Any) -> JsonObject:
+        """What a route gave, as a whole result: the end of a round, or complete."""
+        if result is ROUND:
+            return self._close(ctx)
+        whole: JsonObject = {**self._cache(), **result} if ctx._call.row.cached else result
         if self._middleware:
-            result = msgspec.to_builtins(result, str_keys=True)  # plain data for whoever looks at it on its way
-        result.setdefault("resultType", "complete")
-        meta = result.get("_meta")
-        result["_meta"] = dict(self._meta) if meta is None else {**self._meta, **meta}
-        return result
+            whole = msgspec.to_builtins(whole, str_keys=True)  # plain data for whoever looks at it on its way
+        whole.setdefault("resultType", "complete")
+        meta = whole.get("_meta")
+        whole["_meta"] = dict(self._meta) if meta is None else {**self._meta, **meta}
+        return whole
 
     # --- the methods ----------------------------------------------------------------------------------------------
 
@@ -492,10 +497,10 @@ class Service:
             capabilities["resources"]["subscribe"] = True
         if "completions" in self._features:
             capabilities["completions"] = {}
-        result: JsonObject = {"supportedVersions": [REVISION], "capabilities": capabilities, **self._cache()}
+        result: JsonObject = {"supportedVersions": [REVISION], "capabilities": capabilities}
         if self.instructions is not None:
             result["instructions"] = self.instructions
-        return self._finished(result)
+        return result
 
     async def _list_tools(self, ctx: Context) -> JsonObject:
         return self._page(ctx, "tools", "name", (entry.tool for entry in self._tools.values()))
@@ -510,26 +515,22 @@ class Service:
         found = (entry.resource for entry in self._templates.values())
         return self._page(ctx, "resourceTemplates", "uriTemplate", found)
 
-    async def _call_tool(self, ctx: Context) -> JsonObject:
-        name = ctx._call.name
-        entry = self._tools.get(name)
+    def _call_tool(self, ctx: Context) -> Awaitable[Any]:
+        entry = self._tools.get(ctx._call.name)
         if entry is None:
-            raise InvalidParams(f"Unknown tool: {name}")
-        result = await entry.call(ctx)
-        return self._close(ctx) if result is ROUND else self._finished(result)
+            raise InvalidParams(f"Unknown tool: {ctx.name}")
+        return entry.call(ctx)
 
-    async def _get_prompt(self, ctx: Context) -> JsonObject:
+    def _get_prompt(self, ctx: Context) -> Awaitable[Any]:
         entry = self._prompts.get(ctx.name)
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {ctx.name}")
-        result = await entry.get(ctx)
-        return self._close(ctx) if result is ROUND else self._finished(result)
+        return entry.get(ctx)
 
-    async def _read_resource(self, ctx: Context) -> JsonObject:
+    def _read_resource(self, ctx: Context) -> Awaitable[Any]:
         static = self._resources.get(ctx.name)
         entry, variables = (static, {}) if static is not None else self._matching(ctx.name)
-        result = await entry.read(ctx, variables)
-        return self._close(ctx) if result is ROUND else self._finished(result)
+        return entry.read(ctx, variables)
 
     def _matching(self, uri: str) -> tuple[ResourceEntry, dict[str, Any]]:
         for entry in self._templates.values():
@@ -544,7 +545,7 @@ class Service:
         known = self._prompts if params.ref.type == "ref/prompt" else self._templates
         entry = known.get(params.target)
         if entry is None and params.ref.type == "ref/resource" and params.target in self._resources:
-            return self._finished(completion([]))
+            return completion([])
         if entry is None:
             raise InvalidParams(f"Nothing to complete: {params.target} is not known")
         if params.argument.name not in entry.options:
@@ -553,12 +554,12 @@ class Service:
         if completer is None:
             typed = params.argument.value.lower()
             options = entry.options[params.argument.name]
-            return self._finished(completion([item for item in options if item.lower().startswith(typed)]))
+            return completion([item for item in options if item.lower().startswith(typed)])
         known_arguments: JsonObject = {} if params.context is None else dict(params.context.arguments)
-        return self._finished(await completer.suggest(ctx, params.argument.value, known_arguments))
+        return await completer.suggest(ctx, params.argument.value, known_arguments)
 
     async def _listen(self, ctx: Context) -> JsonObject:
-        return self._finished(await self.subscriptions.listen(ctx, self._features))
+        return await self.subscriptions.listen(ctx, self._features)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -587,10 +588,10 @@ class Service:
         page = listed[start : start + size]
         if self._middleware:
             page = deepcopy(page)  # what one of them changes in a result must not stay
-        result: JsonObject = {kind: page, **self._cache()}
+        result: JsonObject = {kind: page}
         if start + size < len(listed):
             result["nextCursor"] = _cursor(page[-1][key])
-        return self._finished(result)
+        return result
 
     def _raw_route(self, function: Callable[..., Any]) -> Route:
         handler = Handler(function)
@@ -598,24 +599,27 @@ class Service:
         if len(names) != 1:
             raise TypeError(f"{label(function)} must take the request's params, and may take a Context")
 
-        async def route(ctx: Context) -> JsonObject:
+        async def route(ctx: Context) -> Any:
             value = await handler.run(ctx, {names[0]: ctx.params})
-            if value is ROUND:
-                return self._close(ctx)
-            result = _plain(value)
-            if ctx._call.row.cached:
-                result = {**self._cache(), **result}
-            return self._finished(result)
+            return self._finished(ctx, value if value is ROUND else _plain(value))
 
         return route
 
     def _route(self) -> None:
         self._routes = {method: self._wrapped(route) for method, route in self._builtin.items()}
 
-    def _wrapped(self, route: Route) -> Route:
+    def _wrapped(self, inner: Route) -> Route:
+        """A route with all middleware around it; they see whole results."""
+        if not self._middleware:
+            return inner
+
+        async def route(ctx: Context) -> Any:
+            return self._finished(ctx, await inner(ctx))
+
+        outer: Route = route
         for middleware in reversed(self._middleware):
-            route = _around(middleware, route)
-        return route
+            outer = _around(middleware, outer)
+        return outer
 
 
 def _as_error(fault: BaseException, ctx: Context | None) -> ProtocolError:
@@ -650,7 +654,7 @@ def _refusal(message: object, fault: ProtocolError) -> tuple[int, bytes]:
 
 
 def _around(middleware: Middleware, proceed: Route) -> Route:
-    def route(ctx: Context) -> Awaitable[JsonObject]:
+    def route(ctx: Context) -> Awaitable[Any]:
         return middleware(ctx, proceed)
 
     return route

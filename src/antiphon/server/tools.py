@@ -107,14 +107,17 @@ class ToolEntry:
                 return error_result(f"Invalid arguments for {self.name}: missing required argument {missing[0]!r}")
             values = {key: value for key, value in values.items() if key in self._known}
         try:
-            value = await handler.run(ctx, values)
+            # A coroutine function without a Context cannot ask, unless by what it returns.
+            value = await (handler.function(**values) if handler.is_plain else handler.run(ctx, values))
         except ToolError as fault:
             return error_result(str(fault))
+        if type(value) is str and self._output is None:
+            return {"content": [{"type": "text", "text": value}]}
+        if type(value) is InputRequired:
+            value = handler.asked_by_returning(ctx, value)
         return value if value is ROUND else self._result(value)
 
     def _result(self, value: Any) -> JsonObject:
-        if type(value) is str and self._output is None:
-            return {"content": [{"type": "text", "text": value}]}
         if isinstance(value, ToolResult):
             return self._stated(value)
         if self._output is not None:

@@ -1,8 +1,9 @@
 """Unions that msgspec cannot tell apart: tried one by one, the best guess first."""
 
 import threading
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from antiphon.shapes.mismatch import Mismatch
 from antiphon.shapes.reader import Reader
@@ -11,8 +12,7 @@ from antiphon.shapes.values import is_object
 __all__ = ["Alternative", "Alternatives"]
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(msgspec.Struct, frozen=True):
     name: str
     type: Any
     keys: frozenset[str] | None

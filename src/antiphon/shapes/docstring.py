@@ -3,7 +3,8 @@
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 __all__ = ["Docstring", "parsed"]
 
@@ -15,18 +16,17 @@ _OTHERS = frozenset({
     "raises", "example", "examples", "note", "notes", "see also", "references", "warning", "warnings", "warns", "todo",
 })  # fmt: skip
 _NAME = r"\*{0,2}[A-Za-z_]\w*"
-_GOOGLE_ITEM = re.compile(rf"({_NAME})\s*(?:\([^)]*(?:\([^)]*\)[^)]*)*\))?\s*:(?:\s+|$)(.*)", re.DOTALL)
+_GOOGLE_ITEM = rf"({_NAME})\s*(?:\([^)]*(?:\([^)]*\)[^)]*)*\))?\s*:(?:\s+|$)(.*)"
 _NUMPY_ITEM = re.compile(rf"({_NAME}(?:\s*,\s*{_NAME})*)\s*(?::.*)?")
 _REST_ITEM = re.compile(
     rf":(?:param|parameter|arg|argument|key|keyword|cvar|ivar|var)\s+(?:[^:]*?\s)?({_NAME})\s*:\s*(.*)", re.DOTALL
 )
-_REST_RETURNS = re.compile(r":(?:returns?|yields?)\s*:\s*(.*)", re.DOTALL)
+_REST_RETURNS = r":(?:returns?|yields?)\s*:\s*(.*)"
 
 
-@dataclass(slots=True)
-class Docstring:
+class Docstring(msgspec.Struct):
     description: str | None = None
-    arguments: dict[str, str] = field(default_factory=dict[str, str])
+    arguments: dict[str, str] = {}
     returns: str | None = None
 
 

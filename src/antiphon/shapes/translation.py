@@ -94,17 +94,21 @@ def builtins_of(value: object) -> Any:
 
 
 def settled(translate: Callable[["Walk"], T], *, output: bool = False) -> tuple["Walk", T]:
-    """A walk and what it translated, repeated until every guess about a recursive class proved right."""
+    """A walk and what it translated, repeated until every guess about classes and unions proved right."""
     beyond: set[object] = set()
+    misfits: set[str] = set()
     while True:
-        walk = Walk(beyond, output=output)
+        walk = Walk(beyond, misfits, output=output)
         try:
             translated = translate(walk)
         except RecursionError:
             raise TypeError("a type alias that holds itself cannot be expressed: use a class") from None
-        if walk.beyond == beyond:
+        if walk.beyond != beyond:
+            beyond = walk.beyond
+        elif found := walk.new_misfits():
+            misfits |= found
+        else:
             return walk, translated
-        beyond = walk.beyond
 
 
 def convertible(decode: Any) -> bool:
@@ -125,10 +129,12 @@ def _refused(_type: type, _value: object) -> object:
 class Walk:
     """One walk over a type and the types inside it, collecting the definitions its schema will need."""
 
-    __slots__ = ("_output", "_records", "beyond", "custom", "definitions", "foreign")
+    __slots__ = ("_misfits", "_output", "_records", "_unions", "beyond", "custom", "definitions", "foreign")
 
-    def __init__(self, beyond: set[object], *, output: bool = False) -> None:
+    def __init__(self, beyond: set[object], misfits: set[str], *, output: bool = False) -> None:
         self._output = output
+        self._misfits = misfits  # the unions msgspec cannot convert to by itself
+        self._unions: dict[str, Any] = {}
         self._records: dict[object, Translation] = {}
         self.definitions = Definitions()
         self.beyond = set(beyond)  # the record classes msgspec cannot convert to by itself
@@ -296,13 +302,19 @@ class Walk:
         parts = [self._member(member, facets.limits, taken) for member, taken in zip(members, takes, strict=True)]
         shown = [part.schema for part in parts if part.decode is not UnsetType]
         schema = {"anyOf": shown} if len(shown) > 1 else shown[0]
-        decode = cast("Any", Union)[tuple(part.decode for part in parts)]
-        if convertible(decode):
-            whole = Translation(decode, schema, all(part.native for part in parts) and not facets.limits)
-        else:
+        key = repr((type_, facets.limits))
+        if key in self._misfits:
             whole = self._opaque("Union", self._alternatives(members, parts).read, schema)
+        else:
+            self._unions[key] = cast("Any", Union)[tuple(part.decode for part in parts)]
+            whole = Translation(self._unions[key], schema, all(part.native for part in parts) and not facets.limits)
         left = {key: value for key, value in facets.limits.items() if not any(key in taken for taken in takes)}
         return self._checked(type_, whole, left) if left else whole
+
+    def new_misfits(self) -> set[str]:
+        """The unions met that msgspec cannot convert to; those it would not survive are not even shown to it."""
+        harmful = {key for key, decode in self._unions.items() if not _digestible(decode)}
+        return harmful or {key for key, decode in self._unions.items() if not convertible(decode)}
 
     def _member(self, member: Any, limits: dict[str, Any], takes: frozenset[str]) -> Translation:
         if member is UnsetType:
@@ -338,9 +350,9 @@ class Walk:
         limits = integral(facets.limits) if origin is int else facets.limits
         schema = {**whole.schema, **keywords(whole.schema, limits)}
         taken = {key: value for key, value in limits.items() if key in takes and key != "format"}
+        if origin is int and any(abs(limit) >= 2**63 for limit in taken.values()):  # msgspec counts in 64 bits
+            taken = {}
         decode: Any = Annotated[whole.decode, Meta(**taken)] if taken else whole.decode
-        if not convertible(decode):  # such as an integer bound beyond 64 bits
-            decode, taken = whole.decode, {}
         left = {key: value for key, value in limits.items() if key not in taken}
         part = Translation(decode, schema, whole.native and facets.ours, whole.keys)
         return self._checked(type_, part, left) if left else part
@@ -367,6 +379,16 @@ class Walk:
 def _origin(annotation: Any) -> Any:
     inner, _ = peeled(annotation)
     return typing.get_origin(inner) or inner
+
+
+def _digestible(union: Any) -> bool:
+    """Whether msgspec survives the union: limits on a member beside another that is not None corrupt its memory.
+
+    Seen with msgspec 0.22.0: `Annotated[int, Meta(ge=3)] | tuple[int, int]` and
+    `Annotated[str, Meta(pattern="x")] | list[int]` end the process, sooner or later.
+    """
+    members = [member for member in typing.get_args(union) if member is not type(None)]
+    return len(members) < 2 or not any(typing.get_origin(member) is Annotated for member in members)
 
 
 def _pointer(name: str) -> Schema:

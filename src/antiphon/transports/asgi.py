@@ -34,6 +34,9 @@ PATIENCE = 0.5
 """Seconds that a request may take before somebody watches whether its client is still there."""
 
 log = logging.getLogger("antiphon")
+_JUDGED = (b"host", b"origin", b"content-type", b"accept")
+"""The headers that decide whether a request is looked at."""
+_MOST_WORDS = 256
 _single = {http.VERSION, http.METHOD, http.NAME, b"host", b"origin", b"content-type", b"content-length"}
 
 
@@ -70,7 +73,7 @@ class Endpoint:
         self._max_body = max_body
         self._principal = principal
         self._fallback = fallback
-        self._accepts: dict[bytes | None, _Accepts] = {}
+        self._admitted: dict[tuple[Any, ...], _Accepts] = {}
         self._under_way: set[_Exchange] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,12 +91,19 @@ class Endpoint:
         exchange = _Exchange(receive, send)
         message: object = None
         try:
-            exchange.accepts = self._admit(scope, pairs, headers)
+            # Whoever was admitted with the same words is admitted again.
+            words = (scope["method"], scope["path"], *map(headers.get, _JUDGED))
+            accepts = self._admitted.get(words)
+            if accepts is None or len(pairs) != len(headers):
+                accepts = self._admit(scope, pairs, headers, words)
+            if len(pairs) > MAX_HEADERS or len(b"".join([*headers, *headers.values()])) > MAX_HEADER_BYTES:
+                raise InvalidRequest("The request has too many or too large headers", status=431)
+            exchange.accepts = accepts
             body = await self._body(receive, headers)
             if body is None:
                 return
             message = jsonrpc.decode(body)
-            if not exchange.accepts.stream and message.get("method") == "subscriptions/listen":
+            if not accepts.stream and message.get("method") == "subscriptions/listen":
                 raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
             principal = None if self._principal is None else await self._identify(scope)
             if self.service.must_start:
@@ -101,7 +111,9 @@ class Endpoint:
         except ProtocolError as fault:
             await exchange.reply(fault.status, encode(jsonrpc.error(jsonrpc.id_of(message), fault)))
             return
-        self._watch_over(exchange)
+        self._under_way.add(exchange)
+        if self._timer is None or self._loop is not exchange.loop:
+            self._look_later(exchange.loop)
         try:
             status, reply = await self.service.answer(message, exchange, headers, principal)
             await exchange.reply(status, reply)
@@ -113,11 +125,12 @@ class Endpoint:
             log.info("the client went away while its answer was sent")
         finally:
             self._under_way.discard(exchange)
-            exchange.close()
+            if exchange.watcher is not None:
+                exchange.watcher.cancel()
 
     # --- before a request is looked at ----------------------------------------------------------------------------
 
-    def _admit(self, scope: Scope, pairs: Any, headers: RawHeaders) -> _Accepts:
+    def _admit(self, scope: Scope, pairs: Any, headers: RawHeaders, words: tuple[Any, ...]) -> _Accepts:
         """Refuse what HTTP alone can tell is not for us; a raised error carries its status."""
         if not self._is_ours(scope):
             raise InvalidRequest(f"There is no MCP endpoint here; it is at {self._path}", status=404)
@@ -130,20 +143,15 @@ class Endpoint:
             raise InvalidRequest("This Origin is not allowed; pass allowed_origins to serve it", status=403)
         if scope["method"] != "POST":
             raise InvalidRequest(f"{scope['method']} is not supported: send messages by POST", status=405)
-        if len(pairs) > MAX_HEADERS or sum(map(len, headers)) + sum(map(len, headers.values())) > MAX_HEADER_BYTES:
-            raise InvalidRequest("The request has too many or too large headers", status=431)
         if headers.get(b"content-type") != b"application/json":
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":
                 raise InvalidRequest("Content-Type must be application/json", status=415)
-        accept = headers.get(b"accept")
-        accepts = self._accepts.get(accept)
-        if accepts is None:
-            accepts = _read_accept(accept)
-            if len(self._accepts) < 256:
-                self._accepts[accept] = accepts
+        accepts = _read_accept(headers.get(b"accept"))
         if not (accepts.json or accepts.stream):
             raise InvalidRequest("Accept must allow application/json and text/event-stream", status=406)
+        if len(self._admitted) < _MOST_WORDS and len(pairs) == len(headers) and not scope.get("root_path"):
+            self._admitted[words] = accepts
         return accepts
 
     def _is_ours(self, scope: Scope) -> bool:
@@ -193,13 +201,10 @@ class Endpoint:
 
     # --- clients that go away -------------------------------------------------------------------------------------
 
-    def _watch_over(self, exchange: "_Exchange") -> None:
-        self._under_way.add(exchange)
-        loop = asyncio.get_running_loop()
-        if self._timer is None or self._loop is not loop:
-            # An application may serve one event loop after another; a timer belongs to its own.
-            self._loop = loop
-            self._timer = loop.call_later(PATIENCE, self._look)
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        # An application may serve one event loop after another; a timer belongs to its own.
+        self._loop = loop
+        self._timer = loop.call_later(PATIENCE, self._look)
 
     def _look(self) -> None:
         """Put a watcher on the requests that were there at the last look as well."""
@@ -209,7 +214,7 @@ class Endpoint:
             if exchange.age > 1:
                 exchange.watch()
         if self._under_way:
-            self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._look)
+            self._look_later(asyncio.get_running_loop())
 
     # --- lifespan -------------------------------------------------------------------------------------------------
 
@@ -257,18 +262,19 @@ class Endpoint:
 class _Exchange:
     """One HTTP request and its response: JSON, or a stream from the first notification on."""
 
-    __slots__ = ("_lock", "_receive", "_send", "_task", "_watcher", "accepts", "age", "gone", "streaming")
+    # Set on the class, since few exchanges ever set them otherwise.
+    watcher: asyncio.Task[None] | None = None
+    streaming = False
+    gone = False
+    age = 0
+    _lock: asyncio.Lock | None = None
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self._task = asyncio.current_task()
-        self._watcher: asyncio.Task[None] | None = None
-        self._lock: asyncio.Lock | None = None
+        self.loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(self.loop)
         self.accepts = _ANY
-        self.age = 0
-        self.gone = False
-        self.streaming = False
 
     async def emit(self, message: JsonObject) -> None:
         if self.accepts.stream and not self.gone:
@@ -291,12 +297,8 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     def watch(self) -> None:
-        if self._watcher is None:
-            self._watcher = asyncio.create_task(self._await_disconnect())
-
-    def close(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
+        if self.watcher is None:
+            self.watcher = asyncio.create_task(self._await_disconnect())
 
     async def _write(self, chunk: bytes) -> None:
         if self._lock is None:

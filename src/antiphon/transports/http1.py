@@ -177,11 +177,17 @@ class Connection(asyncio.Protocol):
 
     # --- httptools ------------------------------------------------------------------------------------------------
 
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self._stays = False  # a second response to one request: it is not read, and no other follows it
+
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._headed:
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        if self._headed:
+            return
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self.headers = {}
@@ -190,7 +196,7 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def on_body(self, body: bytes) -> None:
-        if self._then is not None:
+        if self.complete or self._then is not None:
             return
         self._chunks.append(body)
         self._unread += len(body)
@@ -200,7 +206,7 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def on_message_complete(self) -> None:
-        if self.status >= 200:
+        if self._headed and not self.complete:
             self.complete = True
             self._stays = bool(self._parser.should_keep_alive())
             self._end()
@@ -310,7 +316,7 @@ class Pool:
             await asyncio.sleep(0)
         while self._kept:
             connection = self._kept.pop()
-            if not connection.closed and now - connection.kept_since < KEPT:
+            if connection.reusable and now - connection.kept_since < KEPT:
                 return connection
             connection.close()
         return None
