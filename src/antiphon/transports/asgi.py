@@ -71,6 +71,8 @@ class Endpoint:
         self._hosts = _Allowed(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
         self._origins = _Allowed(LOCAL_HOSTS if allowed_origins is None else allowed_origins)
         self._max_body = max_body
+        self._suspicious = len(str(max_body))
+        """Digits from which on a Content-Length is worth a look."""
         self._principal = principal
         self._fallback = fallback
         self._admitted: dict[tuple[Any, ...], _Accepts] = {}
@@ -79,7 +81,7 @@ class Endpoint:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._standby: asyncio.Task[None] | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901 -- a request's way, in order
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
@@ -99,9 +101,12 @@ class Endpoint:
             if len(pairs) > MAX_HEADERS or len(b"".join([*headers, *headers.values()])) > MAX_HEADER_BYTES:
                 raise InvalidRequest("The request has too many or too large headers", status=431)
             exchange.accepts = accepts
-            body = await self._body(receive, headers)
-            if body is None:
-                return
+            if len(headers.get(b"content-length", b"")) >= self._suspicious:
+                self._check_length(headers[b"content-length"])
+            event = await receive()
+            body = event.get("body", b"")
+            if event.get("more_body", False) or len(body) > self._max_body or event["type"] == "http.disconnect":
+                body = await self._whole_body(event, receive)
             message = jsonrpc.decode(body)
             if not accepts.stream and message.get("method") == "subscriptions/listen":
                 raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
@@ -110,6 +115,8 @@ class Endpoint:
                 await self._start_lifespan()
         except ProtocolError as fault:
             await exchange.reply(fault.status, encode(jsonrpc.error(jsonrpc.id_of(message), fault)))
+            return
+        except OSError:
             return
         self._under_way.add(exchange)
         if self._timer is None or self._loop is not exchange.loop:
@@ -162,28 +169,24 @@ class Endpoint:
         below = path[len(root) :] if root and path.startswith(root) else path
         return below.rstrip("/") == self._path or (bool(root) and below in {"", "/"})
 
-    async def _body(self, receive: Receive, headers: RawHeaders) -> bytes | None:
-        length = headers.get(b"content-length", b"0")
-        if len(length) > 6 and (not length.isdigit() or int(length[:20]) > self._max_body):
+    def _check_length(self, announced: bytes) -> None:
+        """A body that announces itself as too large is not read at all."""
+        if not announced.isdigit() or int(announced[:20]) > self._max_body:
             raise self._too_large()
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            return None
-        body: bytes = event.get("body", b"")
-        if event.get("more_body", False):
-            chunks, size = [body], len(body)
-            while event.get("more_body", False):
-                event = await receive()
-                if event["type"] == "http.disconnect":
-                    return None
-                chunks.append(event.get("body", b""))
-                size += len(chunks[-1])
-                if size > self._max_body:
-                    raise self._too_large()
-            body = b"".join(chunks)
-        if len(body) > self._max_body:
-            raise self._too_large()
-        return body
+
+    async def _whole_body(self, event: Any, receive: Receive) -> bytes:
+        """A body that comes in pieces; OSError if the client goes away before its end."""
+        chunks: list[bytes] = []
+        size = 0
+        while event["type"] != "http.disconnect":
+            chunks.append(event.get("body", b""))
+            size += len(chunks[-1])
+            if size > self._max_body:
+                raise self._too_large()
+            if not event.get("more_body", False):
+                return b"".join(chunks)
+            event = await receive()
+        raise OSError("the client went away")
 
     def _too_large(self) -> InvalidRequest:
         return InvalidRequest(f"The body is larger than {self._max_body} bytes", status=413)
