@@ -37,7 +37,7 @@ def traced(tracer: Any = None) -> Middleware:
             name, context=propagate.extract(carrier), kind=trace.SpanKind.SERVER, attributes=attributes
         ) as current:
             try:
-                result = await proceed(ctx)
+                result: JsonObject = await proceed(ctx)
             except CannotAsk as fault:
                 # Not an Exception, so OpenTelemetry would take it for success.
                 current.set_status(trace.StatusCode.ERROR, fault.message)

@@ -28,7 +28,7 @@ def url() -> Iterator[str]:
     """Where all the examples are served, by one process."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=128)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    command = [sys.executable, str(HERE / "asking_server.py"), str(listening.fileno())]
+    command = [sys.executable, str(HERE / "examples_server.py"), str(listening.fileno())]
     environment = {**os.environ, "ANTIPHON_KEYS": generate_key(b"p" * 32)}
     with listening:
         process = subprocess.Popen(command, env=environment, pass_fds=[listening.fileno()])

@@ -513,6 +513,25 @@ def test_a_field_that_cannot_be_expressed_is_named():
         shape_of(Half)
 
 
+def test_a_class_whose_annotations_cannot_be_resolved_is_named():
+    @dataclass
+    class Lost:
+        where: "Nowhere"  # noqa: F821
+
+    class Gone(msgspec.Struct):
+        where: "Nowhere"  # noqa: F821
+
+    for cls in (Lost, Gone):
+        with pytest.raises(TypeError, match=rf"an annotation of .*{cls.__name__} cannot be resolved.*Nowhere"):
+            shape_of(cls)
+
+
+def test_limits_that_contradict_each_other_are_refused():
+    with pytest.raises(TypeError, match="two different values for pattern"):
+        shape_of(Annotated[str, msgspec.Meta(pattern="a"), msgspec.Meta(pattern="b")])
+    assert shape_of(Annotated[int, at.MultipleOf(4), at.MultipleOf(6)]).schema["multipleOf"] == 12
+
+
 def test_an_alias_that_holds_itself_is_a_type_error():
     class Alias:  # what `type Alias = list[Alias]` makes, on Pythons without the statement
         __type_params__ = ()
@@ -620,7 +639,7 @@ def test_shapes_are_made_once():
         (Strict, Strict(-1), "'value': expected int >= 0, got -1"),
         (Any, {(1, 2): 3}, "not JSON"),
     ],
-    ids=str,
+    ids=lambda it: "an object" if type(it) is object else str(it),
 )
 def test_writing_checks_what_a_function_returned(type_, value, told):
     if told is None:

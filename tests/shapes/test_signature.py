@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import annotated_types as at
@@ -131,6 +132,23 @@ def test_keys_that_are_numbers_and_whole_floats_are_read():
         """F."""
 
     assert signature_of(f).read({"counts": {"1": 2.0}, "n": 3.0}) == {"counts": {1: 2}, "n": 3}
+
+
+def test_arguments_may_be_any_mapping():
+    def f(n: int, m: int = 0):
+        """F."""
+
+    assert signature_of(f).read(MappingProxyType({"n": 3.0})) == {"n": 3, "m": 0}
+    with pytest.raises(Mismatch, match="'n': expected int, got str"):
+        signature_of(f).read(MappingProxyType({"n": "x"}))
+
+
+def test_a_name_that_python_mangles_is_refused():
+    def f(__hidden: int):
+        """F."""
+
+    with pytest.raises(TypeError, match="two underscores"):
+        signature_of(f)
 
 
 def test_parameters_without_annotation_take_anything():

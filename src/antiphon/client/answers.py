@@ -5,15 +5,12 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from antiphon.errors import CannotAnswer
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject, Message, Root, Sample, Text, Tool
-
-if TYPE_CHECKING:
-    from antiphon.shapes import Form
 
 log = logging.getLogger("antiphon.client")
 
@@ -136,11 +133,11 @@ class Answers:
         schema = params.get("requestedSchema")
         question = _elicitation(key, params, "form", schema if type(schema) is dict else {}, asker)
         answer: Any = await _called(self._elicit, question)
+        if isinstance(answer, Accepted):
+            return {"action": "accept", "content": fitted(answer.value, question.schema, key)}
         if isinstance(answer, Declined | Cancelled):
             return {"action": answer.action}
-        if not isinstance(answer, Accepted):
-            raise CannotAnswer(f"elicit must return Accepted, Declined or Cancelled, got {answer!r}", key=key)
-        return {"action": "accept", "content": fitted(answer.value, question.schema, key)}
+        raise CannotAnswer(f"elicit must return Accepted, Declined or Cancelled, got {answer!r}", key=key)
 
     async def _url(self, key: str, params: JsonObject, asker: Asker) -> JsonObject:
         if self._elicit_url is None:
@@ -203,42 +200,36 @@ def fitted(value: object, schema: JsonObject, key: str) -> JsonObject:
         content = {}
     if type(content) is not dict:
         raise CannotAnswer(f"The answer to {key!r} must be an object with the form's fields", key=key)
-    from antiphon.shapes import Mismatch  # 60 ms that a client without forms need not pay
-
     try:
-        return _filled(content, schema)
-    except Mismatch as fault:
+        return _filler(msgspec.json.encode(schema))(content)
+    except ValueError as fault:
         raise CannotAnswer(f"The answer to {key!r} does not fit its form: {fault}", key=key) from None
 
 
-def _filled(content: JsonObject, schema: JsonObject) -> JsonObject:
-    from antiphon.shapes import Mismatch, raw_shape
+@functools.lru_cache(maxsize=256)
+def _filler(schema: bytes) -> Callable[[JsonObject], JsonObject]:
+    """What fills in a form's defaults and checks the whole; ValueError when it does not fit."""
+    from antiphon.shapes import form_of, raw_shape  # 60 ms that a client without forms need not pay
 
-    form = _form_of(msgspec.json.encode(schema))
-    if form is not None:
-        return form.fill(content)
-    # A form beyond what the protocol allows: the answer is held to its schema all the same, if it is one.
-    properties = schema.get("properties")
+    plain: JsonObject = msgspec.json.decode(schema)
+    try:
+        return form_of(plain).fill
+    except TypeError:
+        pass  # a form beyond what the protocol allows: the answer is held to its schema all the same, if it is one
+    properties = plain.get("properties")
     fields = properties.items() if isinstance(properties, dict) else ()
     defaults = {name: field["default"] for name, field in fields if isinstance(field, dict) and "default" in field}
-    content = {**defaults, **content}
     try:
-        raw_shape({"type": "object", **schema}).read(content)
-    except Mismatch:
-        raise
+        check = raw_shape({"type": "object", **plain}).read
     except ValueError as fault:
-        log.warning("a form's schema cannot be used, and the answer to it is not checked: %s", fault)
-    return content
+        log.warning("a form's schema cannot be used, and the answers to it are not checked: %s", fault)
+        return lambda content: {**defaults, **content}
 
+    def fill(content: JsonObject) -> JsonObject:
+        filled: JsonObject = check({**defaults, **content})
+        return filled
 
-@functools.lru_cache(maxsize=256)
-def _form_of(schema: bytes) -> "Form | None":
-    from antiphon.shapes import form_of
-
-    try:
-        return form_of(msgspec.json.decode(schema))
-    except TypeError:
-        return None
+    return fill
 
 
 def _plain(value: object, key: str) -> Any:

@@ -1,6 +1,6 @@
 """Changes at the server: what can be listened for, and what the stream says."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -38,10 +38,12 @@ def everything_in(filter_: JsonObject) -> list[Change]:
     return lists + [Change("resource", uri) for uri in filter_.get("resourceSubscriptions", [])]
 
 
-def left_out(filter_: JsonObject, agreed: object) -> list[str]:
-    """What was asked for and is not in the server's acknowledgment."""
-    got: dict[str, Any] = agreed if type(agreed) is dict else {}
-    return [key for key, value in filter_.items() if not got.get(key) and value]
+def left_out(filter_: JsonObject, acknowledgment: JsonObject) -> list[str]:
+    """What was asked for and is not in what the server agreed to."""
+    params = acknowledgment.get("params")
+    agreed = params.get("notifications") if type(params) is dict else None
+    got: JsonObject = agreed if type(agreed) is dict else {}
+    return [key for key in filter_ if not got.get(key)]
 
 
 def change_in(message: JsonObject) -> Change | None:

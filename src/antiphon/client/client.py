@@ -11,7 +11,7 @@ import msgspec
 from antiphon import eras
 from antiphon.client import changes
 from antiphon.client.answers import Answers, Asker, Elicit, Roots, Sampler, response
-from antiphon.client.budget import Budget
+from antiphon.client.budget import Budget, Deadlines
 from antiphon.client.cache import Cache
 from antiphon.client.catalogue import Catalogue
 from antiphon.client.changes import Change
@@ -123,6 +123,7 @@ class Client:
         self._server: Implementation | None = None if prior is None else prior.server
         self._catalogue = Catalogue()
         self._cache = Cache()
+        self._deadlines = Deadlines()
         self._streams: set[asyncio.Task[None]] = set()
         self._open = False
 
@@ -139,6 +140,7 @@ class Client:
         try:
             await asyncio.gather(*streams, return_exceptions=True)
         finally:
+            self._deadlines.close()
             await self._link.close()
 
     # --- who is there ---------------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ class Client:
         The client's handlers answer, unless answers are sent in with ``asend``.
         """
         call = _call(method, params)
-        budget = Budget("server", self._timeout)
+        budget = self._servers_time(self._timeout)
         steps = rounds(call, max_rounds=self._max_rounds)
         step = next(steps)
         while True:
@@ -301,11 +303,11 @@ class Client:
             stream.add_done_callback(self._streams.discard)
             try:
                 # A server that does not even acknowledge is not waited for; a quiet one is.
-                agreed = await Budget("server", self._timeout).spend(_next(news))
-                _warn_of(changes.left_out(filter_, (agreed.get("params") or {}).get("notifications")))
+                agreed = await self._servers_time(self._timeout).spend(_next(news))
+                _warn_of(changes.left_out(filter_, agreed))
                 self._cache.clear()
-                for change in changes.everything_in(filter_) if heard_before else ():
-                    yield change
+                for unseen in changes.everything_in(filter_) if heard_before else ():
+                    yield unseen
                 wait, heard_before = FIRST_WAIT, True
                 while True:
                     change = changes.change_in(await _next(news))
@@ -341,7 +343,7 @@ class Client:
         self, method: str, params: JsonObject, timeout: float | None, progress: OnProgress | None
     ) -> Result:
         """Drive a call to its end: the generator says what it needs, this does it."""
-        budget = Budget("server", self._timeout if timeout is None else timeout)
+        budget = self._servers_time(self._timeout if timeout is None else timeout)
         steps = rounds(params, max_rounds=self._max_rounds)
         step = next(steps)
         while True:
@@ -369,7 +371,7 @@ class Client:
         if not isinstance(step, Leg):
             step = steps.send(responses)
         assert isinstance(step, Leg)
-        reply = await Budget("server", self._timeout).spend(self._request(method, step.params))
+        reply = await self._servers_time(self._timeout).spend(self._request(method, step.params))
         try:
             waiting = steps.send(reply)
         except StopIteration as end:
@@ -381,7 +383,12 @@ class Client:
     async def _ask(self, step: Questions, method: str, params: JsonObject) -> JsonObject:
         """The answers to a round's questions, all asked at once. The time a person takes is not the call's."""
         asker = Asker(self._server, params[METHODS[method].target or ""], step.round)
-        return await Budget("person", self._patience).spend(self._answers.answer_all(step.requests, asker))
+        return await Budget(self._deadlines, "person", self._patience).spend(
+            self._answers.answer_all(step.requests, asker)
+        )
+
+    def _servers_time(self, seconds: float | None) -> Budget:
+        return Budget(self._deadlines, "server", seconds)
 
     def _checked(self, method: str, params: JsonObject, result: JsonObject, count: int) -> Result:
         made = read_result(method, result, count)
@@ -483,7 +490,7 @@ class Client:
 
     async def _plain(self, method: str, params: JsonObject) -> JsonObject:
         """A request that asks nothing back."""
-        result = await Budget("server", self._timeout).spend(self._request(method, params))
+        result = await self._servers_time(self._timeout).spend(self._request(method, params))
         if asked(result, 1) is not None:
             raise PeerBroken(f"The server asks for input where it may not: {method}")
         return result

@@ -93,7 +93,9 @@ def asked(result: JsonObject, round_: int) -> Questions | Pause | None:
 
 def retry(params: JsonObject, state: str | None, responses: JsonObject | None) -> JsonObject:
     """The parameters of the next leg: the same call, the answers, and the token as it came, if one came."""
-    again = {key: value for key, value in params.items() if key not in {"inputResponses", "requestState"}}
+    again = dict(params)
+    again.pop("inputResponses", None)
+    again.pop("requestState", None)
     if responses is not None:
         again["inputResponses"] = responses
     if state is not None:

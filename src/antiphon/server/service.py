@@ -375,6 +375,7 @@ class Service:
         This is the one place where an exception becomes a wire error.
         """
         ctx: Context | None = None
+        result: Any
         try:
             if not jsonrpc.is_request(message):
                 jsonrpc.check(message)

@@ -212,7 +212,7 @@ def _output_of(function: Callable[..., Any]) -> Shape | None:
     if ToolResult in get_args(hint):
         return None
     try:
-        return shape_of(hint)
+        return shape_of(hint, output=True)
     except TypeError as fault:
         raise TypeError(f"{label(function)}: the return annotation makes no JSON Schema: {fault}") from None
 

@@ -15,12 +15,11 @@ _RETURNS = frozenset({"return", "returns", "yield", "yields"})
 _OTHERS = frozenset({
     "raises", "example", "examples", "note", "notes", "see also", "references", "warning", "warnings", "warns", "todo",
 })  # fmt: skip
+# Plain texts, which `re` compiles when first used.
 _NAME = r"\*{0,2}[A-Za-z_]\w*"
 _GOOGLE_ITEM = rf"({_NAME})\s*(?:\([^)]*(?:\([^)]*\)[^)]*)*\))?\s*:(?:\s+|$)(.*)"
-_NUMPY_ITEM = re.compile(rf"({_NAME}(?:\s*,\s*{_NAME})*)\s*(?::.*)?")
-_REST_ITEM = re.compile(
-    rf":(?:param|parameter|arg|argument|key|keyword|cvar|ivar|var)\s+(?:[^:]*?\s)?({_NAME})\s*:\s*(.*)", re.DOTALL
-)
+_NUMPY_ITEM = rf"({_NAME}(?:\s*,\s*{_NAME})*)\s*(?::.*)?"
+_REST_ITEM = rf":(?:param|parameter|arg|argument|key|keyword|cvar|ivar|var)\s+(?:[^:]*?\s)?({_NAME})\s*:\s*(.*)"
 _REST_RETURNS = r":(?:returns?|yields?)\s*:\s*(.*)"
 
 
@@ -125,13 +124,13 @@ def _items(lines: list[str]) -> Iterator[list[str]]:
 
 def _google_items(lines: list[str]) -> Iterator[tuple[str, str]]:
     for item in _items(lines):
-        if found := _GOOGLE_ITEM.fullmatch(_flowed(item) or ""):
+        if found := re.fullmatch(_GOOGLE_ITEM, _flowed(item) or "", re.DOTALL):
             yield found[1].lstrip("*"), found[2]
 
 
 def _numpy_items(lines: list[str]) -> Iterator[tuple[str, str]]:
     for first, *rest in _items(lines):
-        if (found := _NUMPY_ITEM.fullmatch(first.strip())) and (text := _flowed(rest)):
+        if (found := re.fullmatch(_NUMPY_ITEM, first.strip())) and (text := _flowed(rest)):
             for name in found[1].split(","):
                 yield name.strip().lstrip("*"), text
 
@@ -143,9 +142,9 @@ def _numpy_returns(lines: list[str]) -> str | None:
 
 
 def _read_field(docstring: Docstring, text: str) -> None:
-    if found := _REST_ITEM.fullmatch(text):
+    if found := re.fullmatch(_REST_ITEM, text, re.DOTALL):
         docstring.arguments[found[1].lstrip("*")] = found[2].strip()
-    elif found := _REST_RETURNS.fullmatch(text):
+    elif found := re.fullmatch(_REST_RETURNS, text, re.DOTALL):
         docstring.returns = found[1].strip() or None
 
 

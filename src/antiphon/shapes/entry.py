@@ -6,8 +6,10 @@ import enum
 import types
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Literal, Union, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from antiphon.shapes.facets import Facets, facets_of
 from antiphon.shapes.foreign import is_foreign, read_foreign, schema_of_foreign
@@ -40,8 +42,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A field: what the built value calls it, its definition on the wire, and the meaning of an answer."""
 
     name: str
@@ -52,8 +53,7 @@ class Entry:
     nullable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A type a field can have: its bare definition, and how its values go off and onto the wire."""
 
     schema: Schema
@@ -170,8 +170,7 @@ def _is_choice(type_: Any) -> bool:
 # --------------------------------------------------------------------- choices
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Options: on the wire, in words (if they have any), and what each of them means."""
 
     values: list[Any]

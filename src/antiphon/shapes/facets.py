@@ -4,9 +4,9 @@ import inspect
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from antiphon.shapes.formats import FORMATS, FormatName
@@ -64,12 +64,11 @@ _LIMITS = (*_LOWER, *_UPPER, "multiple_of", "pattern", "tz")
 _NOTES = ("title", "description", "examples")
 
 
-@dataclass(slots=True)
-class Facets:
+class Facets(msgspec.Struct):
     """Limits are enforced and described; notes are only described."""
 
-    limits: dict[str, Any] = field(default_factory=dict[str, Any])
-    notes: dict[str, Any] = field(default_factory=dict[str, Any])
+    limits: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
     ours: bool = True  # every limit came as a msgspec.Meta, so msgspec enforces it unaided
     needs_pydantic: bool = False  # a validator or serializer of pydantic's, which only pydantic can run
 

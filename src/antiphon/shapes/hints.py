@@ -95,11 +95,11 @@ def class_hints(cls: type) -> tuple[dict[str, object], bool]:
     """The fields' annotations, and whether the module's names were enough to resolve them."""
     try:
         return typing.get_type_hints(cls, include_extras=True), True
-    except NameError:
+    except (NameError, AttributeError):
         names = {**_local_names(cls), cls.__name__: cls}
         try:
             return typing.get_type_hints(cls, None, names, include_extras=True), False
-        except NameError as problem:
+        except (NameError, AttributeError) as problem:
             raise TypeError(
                 f"an annotation of {cls.__qualname__} cannot be resolved: {problem}. "
                 "Import the name where the class is defined, outside `if TYPE_CHECKING`."

@@ -86,7 +86,7 @@ _EXPECTED = {
     "Invalid base64 encoded string": "expected a base64 encoded string",
 }
 _MARK = " - at `"
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
+_STEP = r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]"
 _MOST_KEYS = 64
 
 
@@ -131,7 +131,7 @@ def _split(error: ValidationError) -> tuple[str, str]:
 
 def _steps(where: str) -> list[Step]:
     found: list[Step] = []
-    for match in _STEP.finditer(where.removeprefix("key` in `").removeprefix("$")):
+    for match in re.finditer(_STEP, where.removeprefix("key` in `").removeprefix("$")):
         name, index = match.groups()
         found.append(name if name is not None else int(index) if index is not None else None)
     return found

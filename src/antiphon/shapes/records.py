@@ -4,11 +4,11 @@ import dataclasses
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import NODEFAULT, UNSET
+from msgspec.structs import replace
 
 from antiphon.shapes.docstring import parsed
 from antiphon.shapes.foreign import is_model
@@ -30,8 +30,7 @@ MISSING: Final = Missing()
 _EMPTY: tuple[Callable[[], object], ...] = (list, dict, set, tuple, frozenset)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     wire: str
     annotation: object
@@ -44,8 +43,7 @@ class Field:
         return self.factory() if self.factory is not None and self.factory in _EMPTY else self.default
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     cls: type
     fields: tuple[Field, ...]
     build: Callable[..., object]
@@ -208,12 +206,12 @@ def _described(record: Record) -> Record:
     """The record with what its docstring says about its fields; an annotation's own description wins."""
     docstring = parsed(record.description)
     fields = tuple(
-        dataclasses.replace(item, annotation=_annotated_first(item.annotation, docstring.arguments[item.name]))
+        replace(item, annotation=_annotated_first(item.annotation, docstring.arguments[item.name]))
         if item.name in docstring.arguments
         else item
         for item in record.fields
     )
-    return dataclasses.replace(record, fields=fields, description=docstring.description)
+    return replace(record, fields=fields, description=docstring.description)
 
 
 def _annotated_first(annotation: Any, description: str) -> Any:

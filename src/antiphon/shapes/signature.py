@@ -5,7 +5,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import ValidationError, convert
@@ -61,12 +61,12 @@ class Signature:
     def read(self, arguments: Mapping[str, object], *, lax: bool = False) -> dict[str, Any]:
         """Keyword arguments for the function: converted, defaults filled in; Mismatch naming the argument."""
         if lax or not self._plain:
-            values = asdict(self._reader.read(arguments, lax))
+            values = asdict(self._reader.read(_plain(arguments), lax))
         else:
             try:
                 values = asdict(convert(arguments, self._struct))
             except (ValidationError, RecursionError):  # the reader takes a little more, and says what is wrong
-                values = asdict(self._reader.read(arguments))
+                values = asdict(self._reader.read(_plain(arguments)))
         if self._extra is not None:
             self._read_extra(self._extra, arguments, values, lax=lax)
         return values
@@ -79,6 +79,10 @@ class Signature:
                 values[name] = reader.read(arguments[name], lax)
             except Mismatch as problem:
                 raise problem.within(name) from None
+
+
+def _plain(arguments: object) -> object:
+    return dict(cast("Mapping[str, object]", arguments)) if isinstance(arguments, Mapping) else arguments
 
 
 def signature_of(function: Callable[..., object], *, skip: Collection[str] = ()) -> Signature:

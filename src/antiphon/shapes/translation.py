@@ -11,11 +11,11 @@ import types
 import typing
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
 import msgspec
 from msgspec import Meta, UnsetType, ValidationError
+from msgspec.structs import replace
 
 from antiphon.shapes.alternatives import Alternative, Alternatives
 from antiphon.shapes.definitions import Definitions
@@ -35,8 +35,7 @@ Schema = dict[str, Any]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(msgspec.Struct, frozen=True):
     decode: Any  # what msgspec converts to
     schema: Schema
     native: bool = True  # msgspec would do the same if given the annotation itself
