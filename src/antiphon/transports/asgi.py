@@ -7,7 +7,9 @@ turns the response into a stream. Only a request that lasts gets a watcher for t
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
 from inspect import isawaitable
+from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
@@ -79,9 +81,10 @@ class Endpoint:
         self._under_way: set[_Exchange] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._standby: asyncio.Task[None] | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901 -- a request's way, in order
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901, PLR0915 -- a request's way
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
@@ -90,7 +93,9 @@ class Endpoint:
             return
         pairs = scope["headers"]
         headers: RawHeaders = dict(pairs)
-        exchange = _Exchange(receive, send)
+        # The loop is remembered: asking for the running one is a system call in Python 3.11.
+        task = asyncio.current_task(self._loop) if self._loop is not None and get_ident() == self._thread else None
+        exchange = _Exchange(receive, send, task or self._enter_loop())
         message: object = None
         try:
             # Whoever was admitted with the same words is admitted again.
@@ -119,8 +124,8 @@ class Endpoint:
         except OSError:
             return
         self._under_way.add(exchange)
-        if self._timer is None or self._loop is not exchange.loop:
-            self._look_later(exchange.loop)
+        if self._timer is None:
+            self._look_later()
         try:
             status, reply = await self.service.answer(message, exchange, headers, principal)
             await exchange.reply(status, reply)
@@ -204,10 +209,16 @@ class Endpoint:
 
     # --- clients that go away -------------------------------------------------------------------------------------
 
-    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        # An application may serve one event loop after another; a timer belongs to its own.
-        self._loop = loop
-        self._timer = loop.call_later(PATIENCE, self._look)
+    def _enter_loop(self) -> "asyncio.Task[Any] | None":
+        """Know the running loop and its thread: one application may serve several, and a timer is bound to one."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = get_ident()
+        self._timer = None
+        return asyncio.current_task(self._loop)
+
+    def _look_later(self) -> None:
+        assert self._loop is not None
+        self._timer = self._loop.call_later(PATIENCE, self._look)
 
     def _look(self) -> None:
         """Put a watcher on the requests that were there at the last look as well."""
@@ -217,7 +228,7 @@ class Endpoint:
             if exchange.age > 1:
                 exchange.watch()
         if self._under_way:
-            self._look_later(asyncio.get_running_loop())
+            self._look_later()
 
     # --- lifespan -------------------------------------------------------------------------------------------------
 
@@ -272,11 +283,10 @@ class _Exchange:
     age = 0
     _lock: asyncio.Lock | None = None
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, task: "asyncio.Task[Any] | None") -> None:
         self._receive = receive
         self._send = send
-        self.loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(self.loop)
+        self._task = task
         self.accepts = _ANY
 
     async def emit(self, message: JsonObject) -> None:
@@ -295,7 +305,7 @@ class _Exchange:
             await self._send({"type": "http.response.body", "body": b""})
             return
         body = body or b""
-        start = {"type": "http.response.start", "status": status, "headers": _head(status, body)}
+        start = {"type": "http.response.start", "status": status, "headers": _head(status, len(body))}
         await self._send(start)
         await self._send({"type": "http.response.body", "body": body})
 
@@ -401,10 +411,11 @@ def _read_accept(raw: bytes | None) -> _Accepts:
     )
 
 
-def _head(status: int, body: bytes) -> list[tuple[bytes, bytes]]:
-    if not body:
+@lru_cache(maxsize=4096)
+def _head(status: int, length: int) -> list[tuple[bytes, bytes]]:
+    if not length:
         return [(b"content-length", b"0")]
-    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % length)]
     if status == 405:
         head.append((b"allow", b"POST"))
     return head
