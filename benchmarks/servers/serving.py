@@ -46,4 +46,6 @@ def _serve(app: Any, port: int) -> None:
         ws="none",
         access_log=False,
         log_level="error",
+        proxy_headers=False,
+        server_header=False,
     )

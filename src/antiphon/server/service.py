@@ -119,6 +119,7 @@ class Service:
         self._page_size = page_size
         self._list_ttl = int(list_ttl * 1000)
         self._meta: JsonObject = {SERVER_INFO: msgspec.to_builtins(self.info)}
+        self._encoded_meta = msgspec.Raw(jsonrpc.encode(self._meta))
         self._tools: dict[str, ToolEntry] = {}
         self._prompts: dict[str, PromptEntry] = {}
         self._resources: dict[str, ResourceEntry] = {}
@@ -482,9 +483,12 @@ class Service:
         whole: JsonObject = {**self._cache(), **result} if ctx._call.row.cached else result
         if self._middleware:
             whole = msgspec.to_builtins(whole, str_keys=True)  # plain data for whoever looks at it on its way
-        whole.setdefault("resultType", "complete")
-        meta = whole.get("_meta")
-        whole["_meta"] = dict(self._meta) if meta is None else {**self._meta, **meta}
+        if "_meta" in whole:
+            whole["_meta"] = {**self._meta, **(whole["_meta"] or {})}
+        else:
+            whole["_meta"] = dict(self._meta) if self._middleware else self._encoded_meta
+        if "resultType" not in whole:
+            whole["resultType"] = "complete"
         return whole
 
     # --- the methods ----------------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ SETTINGS: dict[str, Any] = {
     "access_log": False,
     "ws": "none",
     "server_header": False,
+    # Nothing here looks at the client's address, so no header that names another is believed.
+    "proxy_headers": False,
     "date_header": True,
     "timeout_graceful_shutdown": 30,
 }
