@@ -187,18 +187,16 @@ THRESHOLDS = (
 # --- reporting ---------------------------------------------------------------------------------------------------
 
 
+COLUMNS = ("HTTP wall us", "HTTP CPU us", "memory wall us", "memory CPU us", "start ms")
+
+
 def report(clients: Figures) -> None:
     print("\na completed two-round call by a client, medians")
-    print(
-        f"{'client':<10}{'HTTP wall us':>14}{'HTTP CPU us':>14}{'memory wall us':>16}{'memory CPU us':>16}{'start ms':>10}"
-    )
-    for name in NAMES:
-        if name not in clients["start_ms"]:
-            continue
+    print(f"{'client':<10}" + "".join(f"{column:>16}" for column in COLUMNS))
+    for name in clients["start_ms"]:
         cells = [clients[place][name][figure] for place in ("http", "memory") for figure in ("wall_us", "cpu_us")]
         values = [median(cell) for cell in (*cells, clients["start_ms"][name])]
-        widths = (14, 14, 16, 16, 10)
-        print(f"{name:<10}" + "".join(f"{value:>{width}.0f}" for value, width in zip(values, widths, strict=True)))
+        print(f"{name:<10}" + "".join(f"{value:>16.0f}" for value in values))
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
+import clients
 import startup
 from contender import Contender, Unavailable
 from load import drive
@@ -111,6 +112,7 @@ THRESHOLDS = (
         title="protocol work alone, leg 2, ours / official", figure=_alone("leg 2"), goal=0.067, less_is_better=True
     ),
     *asking.THRESHOLDS,
+    *clients.THRESHOLDS,
 )
 
 
@@ -126,6 +128,9 @@ def main() -> int:
     figures |= _measure_startup(options, figures["unavailable"])
     figures["asking"] = asking.measure(
         rounds=min(3, options.rounds), seconds=min(0.4, options.seconds), unavailable=figures["unavailable"]
+    )
+    figures["clients"] = clients.measure(
+        rounds=min(3, options.rounds), seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
     )
     figures["run"]["seconds"] = round(time.monotonic() - began, 1)
     below = _report(figures)
@@ -270,6 +275,7 @@ def _report(figures: Figures) -> int:
     _print_section("modules loaded by the import", figures["modules"])
     _print_section("stdio, ms from start to first result", figures["stdio_ms"])
     asking.report(figures["asking"])
+    clients.report(figures["clients"])
     share = min((cell["core_share"] for cell in figures["http"].values() if "core_share" in cell), default=1.0)
     if share < BUSY:
         print(

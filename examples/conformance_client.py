@@ -65,7 +65,7 @@ async def echo_a_schema(client: Client) -> None:
 
 
 SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
-    "request-metadata": call_first_tool,
+    "request-metadata": call_every_tool,
     "sep-2322-client-request-state": call_every_tool,
     "http-standard-headers": use_everything,
     "http-custom-headers": call_as_told,

@@ -210,6 +210,21 @@ async def test_a_server_that_is_busy_for_a_moment_is_tried_again(hostile):
     assert server.connections == 4
 
 
+async def test_a_version_that_is_refused_once_is_tried_again(hostile):
+    async def behave(server, reader, writer):
+        message = await server.request(reader)
+        data = {"supported": ["2026-07-28"], "requested": "2026-07-28"}
+        refusal = {"id": message["id"], "error": {"code": -32022, "message": "Unsupported", "data": data}}
+        writer.write(answer(refusal, status="400 Bad Request"))
+        message = await server.request(reader)
+        writer.write(STREAM + acknowledged(message) + told(message, "tools/list_changed"))
+        await reader.read()
+
+    server = await hostile(behave)
+    async with Client(server.url) as client, aclosing(client.subscribe(tools=True)) as subscription:
+        assert await heard(subscription, 1) == [Change("tools")]
+
+
 async def test_a_refusal_ends_the_subscription(hostile):
     async with Client(Scripted(refused(-32601, "Method not found"))) as client:
         with pytest.raises(Refused, match="Method not found"):

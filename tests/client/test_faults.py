@@ -796,6 +796,29 @@ async def test_a_child_that_worked_and_died_is_started_again_for_the_next_call()
         assert (await client.call_tool("x")).text == "done"
 
 
+async def test_a_child_that_is_started_again_while_the_client_closes_is_ended_too(monkeypatch):
+    starting, go_on = asyncio.Event(), asyncio.Event()
+    client = Client(python("say(done(read())); read(); os._exit(3)"))
+    async with soon(20):
+        async with client:
+            await client.call_tool("x")
+            with pytest.raises(Disconnected, match="exit code 3"):
+                await client.call_tool("x")
+            start = client._link._started
+
+            async def start_slowly():
+                starting.set()
+                await go_on.wait()
+                return await start()
+
+            monkeypatch.setattr(client._link, "_started", start_slowly)
+            calling = asyncio.create_task(client.call_tool("x"))
+            await starting.wait()
+        go_on.set()
+        with pytest.raises(Disconnected, match="closed"):
+            await calling
+
+
 async def test_logs_of_a_child_are_heard_by_a_call_that_is_under_way():
     code = """
 for _ in range(2): read()

@@ -50,9 +50,9 @@ async def test_rounds_that_ask_nothing_wait_between_requests(monkeypatch):
     waits = []
     sleep = asyncio.sleep
 
-    async def note(seconds):
+    async def note(seconds, result=None):
         waits.append(seconds)
-        await sleep(0)
+        return await sleep(0, result)
 
     monkeypatch.setattr(asyncio, "sleep", note)
     link = Scripted(*[asks("again")] * 5, done())
@@ -149,6 +149,54 @@ async def test_a_timeout_of_a_progress_callback_is_not_the_calls():
     async with Client(Scripted(done(), told=[told])) as client:
         with pytest.raises(TimeoutError, match="mine"):
             await client.call_tool("tool", progress=report, timeout=60)
+
+
+async def test_calls_under_way_have_timeouts_of_their_own():
+    order = []
+
+    async def note(client, timeout):
+        with pytest.raises(CallTimeout) as raised:
+            await client.call_tool("tool", timeout=timeout)
+        order.append(raised.value.seconds)
+
+    async with Client(Scripted(lambda _: asyncio.sleep(60))) as client:
+        await asyncio.gather(*[note(client, timeout) for timeout in (0.2, 0.05, 0.15, 0.1)])
+    assert order == [0.05, 0.1, 0.15, 0.2]
+
+
+async def test_a_cancelled_call_is_cancelled_and_not_timed_out():
+    async with Client(Scripted(lambda _: asyncio.sleep(60)), timeout=0.05) as client:
+        calling = asyncio.create_task(client.call_tool("tool"))
+        await asyncio.sleep(0)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await client.call_tool("tool")
+
+
+async def test_a_task_that_ran_into_a_timeout_goes_on_as_if_nothing_had_been():
+    async with Client(Scripted(lambda _: asyncio.sleep(60))) as client:
+        for _ in range(3):
+            with pytest.raises(CallTimeout):
+                await client.call_tool("tool", timeout=0.01)
+        assert asyncio.current_task().cancelling() == 0
+        await asyncio.sleep(0.01)
+
+
+async def test_a_call_in_memory_that_outlives_its_client_still_has_a_timeout():
+    app = Server("slow")
+
+    @app.tool
+    async def wait() -> str:
+        await asyncio.sleep(60)
+
+    async with Client(app) as client:
+        calling = asyncio.create_task(client.call_tool("wait", timeout=0.05))
+        await asyncio.sleep(0)
+    with pytest.raises(CallTimeout):
+        await calling
 
 
 async def test_a_call_may_take_as_long_as_it_likes():

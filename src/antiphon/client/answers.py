@@ -4,7 +4,7 @@ import asyncio
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -113,16 +113,16 @@ class Answers:
             raise _first(faults) from None
         return {key: task.result() for key, task in tasks.items()}
 
-    async def answer(self, key: str, request: JsonObject, asker: Asker) -> JsonObject:
-        """One response; CannotAnswer if there is no handler, or its answer does not fit."""
+    def answer(self, key: str, request: JsonObject, asker: Asker) -> Coroutine[Any, Any, JsonObject]:
+        """One response, to be awaited; CannotAnswer if there is no handler, or its answer does not fit."""
         method, params = request["method"], request.get("params") or {}
         if method == "elicitation/create":
             # client/elicitation: whatever is not a URL is a form; older servers name no mode.
-            return await (self._url if params.get("mode") == "url" else self._form)(key, params, asker)
+            return self._url(key, params, asker) if params.get("mode") == "url" else self._form(key, params, asker)
         if method == "sampling/createMessage":
-            return await self._sampled(key, params, asker)
+            return self._sampled(key, params, asker)
         if method == "roots/list":
-            return await self._listed(key)
+            return self._listed(key)
         raise CannotAnswer(f"The server asks {method!r}, which this client does not know", key=key)
 
     async def _form(self, key: str, params: JsonObject, asker: Asker) -> JsonObject:
@@ -132,7 +132,9 @@ class Answers:
             )
         schema = params.get("requestedSchema")
         question = _elicitation(key, params, "form", schema if type(schema) is dict else {}, asker)
-        answer: Any = await _called(self._elicit, question)
+        answer: Any = self._elicit(question)
+        if inspect.isawaitable(answer):
+            answer = await answer
         if isinstance(answer, Accepted):
             return {"action": "accept", "content": fitted(answer.value, question.schema, key)}
         if isinstance(answer, Declined | Cancelled):

@@ -48,8 +48,7 @@ class Catalogue:
         return self._headers.get(name, ())
 
     def mirrored(self, name: str, arguments: JsonObject) -> dict[str, str]:
-        known = self._headers.get(name)
-        return encode_params(known, arguments) if known else {}
+        return encode_params(self.headers_of(name), arguments)
 
     def check(self, name: str, result: CallResult) -> None:
         """PeerBroken if a result is not what the tool's output schema promises (server/tools, Output Schema)."""

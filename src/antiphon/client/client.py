@@ -1,9 +1,11 @@
 """The Client: one server, its tools, prompts and resources, and the loop that answers its questions."""
 
 import asyncio
+import functools
 import itertools
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -270,17 +272,18 @@ class Client:
         steps = rounds(call, max_rounds=self._max_rounds)
         step = next(steps)
         while True:
+            reply: Any
             if isinstance(step, Leg):
-                reply = await budget.spend(self._request(method, step.params))
+                with budget:
+                    reply = await self._request(method, step.params)
             else:
                 questions = step.requests if isinstance(step, Questions) else {}
                 given = yield Round(number=step.round, questions=questions)
                 if isinstance(step, Pause):
-                    reply = await budget.spend(asyncio.sleep(step.seconds))
-                elif given is None:
-                    reply = await self._ask(step, method, call)
+                    with budget:
+                        reply = await asyncio.sleep(step.seconds, {})
                 else:
-                    reply = _given(questions, given)
+                    reply = await self._ask(step, method, call) if given is None else _given(questions, given)
             try:
                 step = steps.send(reply)
             except StopIteration as end:
@@ -303,7 +306,8 @@ class Client:
             stream.add_done_callback(self._streams.discard)
             try:
                 # A server that does not even acknowledge is not waited for; a quiet one is.
-                agreed = await self._servers_time(self._timeout).spend(_next(news))
+                with self._servers_time(self._timeout):
+                    agreed = await _next(news)
                 _warn_of(changes.left_out(filter_, agreed))
                 self._cache.clear()
                 for unseen in changes.everything_in(filter_) if heard_before else ():
@@ -315,7 +319,7 @@ class Client:
                     if change is not None:
                         yield change
             except (Disconnected, Refused) as fault:
-                if not self._open:
+                if self._is_closed():
                     return
                 if not heard_before or (isinstance(fault, Refused) and fault.status not in _PASSING):
                     raise
@@ -330,7 +334,7 @@ class Client:
         """One stream of changes, from its request to its end, which is always a fault."""
         end: CallFailed = Disconnected("The client was closed")
         try:
-            await self._sent("subscriptions/listen", {"notifications": filter_}, news.put_nowait)
+            await self._request("subscriptions/listen", {"notifications": filter_}, tell=news.put_nowait)
             end = Disconnected("The server ended the subscription")
         except CallFailed as fault:
             end = fault
@@ -343,24 +347,27 @@ class Client:
         self, method: str, params: JsonObject, timeout: float | None, progress: OnProgress | None
     ) -> Result:
         """Drive a call to its end: the generator says what it needs, this does it."""
-        budget = self._servers_time(self._timeout if timeout is None else timeout)
         steps = rounds(params, max_rounds=self._max_rounds)
         step = next(steps)
-        while True:
-            reply: Any
-            if isinstance(step, Leg):
-                reply = await budget.spend(self._request(method, step.params, progress))
-            elif isinstance(step, Pause):
-                reply = await budget.spend(asyncio.sleep(step.seconds))
-            elif self._auto:
-                reply = await self._ask(step, method, params)
-            else:
-                raise InputNeeded(_pending(method, params, step))
-            try:
-                step = steps.send(reply)
-            except StopIteration as end:
-                result, count = end.value
-                return self._checked(method, params, result, count)
+        with self._servers_time(self._timeout if timeout is None else timeout) as budget:
+            while True:
+                reply: Any
+                if isinstance(step, Leg):
+                    reply = await self._request(method, step.params, progress)
+                elif isinstance(step, Pause):
+                    reply = await asyncio.sleep(step.seconds, {})
+                elif self._auto:
+                    # The time a person takes is not the call's.
+                    budget.pause()
+                    reply = await self._ask(step, method, params)
+                    budget.go_on()
+                else:
+                    raise InputNeeded(_pending(method, params, step))
+                try:
+                    step = steps.send(reply)
+                except StopIteration as end:
+                    result, count = end.value
+                    return self._checked(method, params, result, count)
 
     async def _leg(
         self, method: str, params: JsonObject, start: Questions | Pause | None, responses: JsonObject | None
@@ -371,7 +378,8 @@ class Client:
         if not isinstance(step, Leg):
             step = steps.send(responses)
         assert isinstance(step, Leg)
-        reply = await self._servers_time(self._timeout).spend(self._request(method, step.params))
+        with self._servers_time(self._timeout):
+            reply = await self._request(method, step.params)
         try:
             waiting = steps.send(reply)
         except StopIteration as end:
@@ -381,11 +389,16 @@ class Client:
         return _pending(method, params, waiting)
 
     async def _ask(self, step: Questions, method: str, params: JsonObject) -> JsonObject:
-        """The answers to a round's questions, all asked at once. The time a person takes is not the call's."""
+        """The answers to a round's questions, all asked at once."""
         asker = Asker(self._server, params[METHODS[method].target or ""], step.round)
-        return await Budget(self._deadlines, "person", self._patience).spend(
-            self._answers.answer_all(step.requests, asker)
-        )
+        answers = self._answers.answer_all(step.requests, asker)
+        if self._patience is None:
+            return await answers
+        with Budget(self._deadlines, "person", self._patience):
+            return await answers
+
+    def _is_closed(self) -> bool:
+        return not self._open
 
     def _servers_time(self, seconds: float | None) -> Budget:
         return Budget(self._deadlines, "server", seconds)
@@ -401,16 +414,6 @@ class Client:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    async def _request(self, method: str, params: JsonObject, progress: OnProgress | None = None) -> JsonObject:
-        """One request and its result; the errors that the specification lets a client mend are mended once."""
-        tell = self._teller(progress) if progress is not None or self._on_log is not None else None
-        try:
-            return await self._sent(method, params, tell, reports=progress is not None)
-        except Refused as fault:
-            if not await self._mended(fault, method, params):
-                raise
-        return await self._sent(method, params, tell, reports=progress is not None)
-
     async def _mended(self, fault: Refused, method: str, params: JsonObject) -> bool:
         """Whether a refused request is worth repeating."""
         if fault.code == UNSUPPORTED_VERSION:
@@ -424,17 +427,33 @@ class Client:
             return self._catalogue.headers_of(params["name"]) != before
         return False
 
-    async def _sent(
-        self, method: str, params: JsonObject, tell: OnNotification | None, *, reports: bool = False
+    async def _request(
+        self,
+        method: str,
+        params: JsonObject,
+        progress: OnProgress | None = None,
+        *,
+        tell: OnNotification | None = None,
+        mend: bool = True,
     ) -> JsonObject:
+        """One request and its result; the errors that the specification lets a client mend are mended once."""
         if not self._open:
             raise Disconnected("The client is not open: use it inside 'async with'")
         id_ = next(self._ids)
-        meta = {**self._meta, PROGRESS_TOKEN: id_} if reports else self._meta
+        meta = self._meta
+        if progress is not None:
+            meta = {**meta, PROGRESS_TOKEN: id_}
+        if tell is None and (progress is not None or self._on_log is not None):
+            tell = self._teller(progress)
         message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": {**params, "_meta": meta}}
-        reply = await self._link.request(message, headers=self._mirrored(method, params), on_notification=tell)
-        if "error" in reply:
-            raise refusal(reply["error"])
+        try:
+            reply = await self._link.request(message, headers=self._mirrored(method, params), on_notification=tell)
+            if "error" in reply:
+                raise refusal(reply["error"])
+        except Refused as fault:
+            if mend and await self._mended(fault, method, params):
+                return await self._request(method, params, progress, tell=tell, mend=False)
+            raise
         if reply.get("id") != id_:
             raise PeerBroken(f"The server answered request {reply.get('id')!r}, and not this one")
         result = reply.get("result")
@@ -444,14 +463,12 @@ class Client:
             self._server = _server_of(result)
         return result
 
-    def _mirrored(self, method: str, params: JsonObject) -> dict[str, str]:
+    def _mirrored(self, method: str, params: JsonObject) -> Mapping[str, str]:
         """streamable-http, Request Metadata: the headers that repeat the body."""
-        headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": method}
         target = METHODS[method].target
-        if target is not None:
-            headers["Mcp-Name"] = encode_value(params[target])
-            if method == "tools/call":
-                headers.update(self._catalogue.mirrored(params["name"], params.get("arguments") or {}))
+        headers = _standard(method, None if target is None else params[target])
+        if method == "tools/call" and self._catalogue.headers_of(params["name"]):
+            return {**headers, **self._catalogue.mirrored(params["name"], params.get("arguments") or {})}
         return headers
 
     def _teller(self, progress: OnProgress | None) -> OnNotification:
@@ -490,10 +507,19 @@ class Client:
 
     async def _plain(self, method: str, params: JsonObject) -> JsonObject:
         """A request that asks nothing back."""
-        result = await self._servers_time(self._timeout).spend(self._request(method, params))
+        with self._servers_time(self._timeout):
+            result = await self._request(method, params)
         if asked(result, 1) is not None:
             raise PeerBroken(f"The server asks for input where it may not: {method}")
         return result
+
+
+@functools.lru_cache(maxsize=1024)
+def _standard(method: str, name: str | None) -> Mapping[str, str]:
+    headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": method}
+    if name is not None:
+        headers["Mcp-Name"] = encode_value(name)
+    return MappingProxyType(headers)
 
 
 def _call(method: str, params: Mapping[str, object]) -> JsonObject:

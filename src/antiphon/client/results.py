@@ -26,10 +26,10 @@ class Discovery(msgspec.Struct, frozen=True, rename="camel"):
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """A tool's result."""
 
-    content: list[Content]
-    structured: Any = UNSET
-    is_error: bool = False
-    meta: JsonObject = {}
+    content: list[Content] = []
+    structured: Any = msgspec.field(name="structuredContent", default=UNSET)
+    is_error: bool = msgspec.field(name="isError", default=False)
+    meta: JsonObject = msgspec.field(name="_meta", default_factory=dict)
     rounds: int = 1
     """How many requests it took: 1 when nothing was asked."""
 
@@ -43,7 +43,7 @@ class PromptReply(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: list[Message]
     description: str | None = None
-    meta: JsonObject = {}
+    meta: JsonObject = msgspec.field(name="_meta", default_factory=dict)
     rounds: int = 1
 
 
@@ -51,7 +51,7 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
     """A resource's contents."""
 
     contents: list[Contents]
-    meta: JsonObject = {}
+    meta: JsonObject = msgspec.field(name="_meta", default_factory=dict)
     rounds: int = 1
 
     @property
@@ -122,45 +122,19 @@ def check_call(method: str, params: JsonObject) -> None:
         raise ValueError(f"{method} needs {row.target!r}, a string")
 
 
-class _Tool(msgspec.Struct, rename="camel"):
-    content: list[Content] = []
-    structured_content: Any = UNSET
-    is_error: bool = False
-    meta: JsonObject = msgspec.field(name="_meta", default_factory=dict)
-
-
-class _Prompt(msgspec.Struct):
-    messages: list[Message]
-    description: str | None = None
-    meta: JsonObject = msgspec.field(name="_meta", default_factory=dict)
-
-
-class _Read(msgspec.Struct):
-    contents: list[Contents]
-    meta: JsonObject = msgspec.field(name="_meta", default_factory=dict)
+_RESULTS: dict[str, type[CallResult | PromptReply | ReadResult]] = {
+    "tools/call": CallResult,
+    "prompts/get": PromptReply,
+    "resources/read": ReadResult,
+}
 
 
 def read_result(method: str, result: JsonObject, rounds: int) -> CallResult | PromptReply | ReadResult:
     """A complete result, typed; PeerBroken if it is not one."""
     try:
-        if method == "tools/call":
-            tool = msgspec.convert(result, _Tool)
-            return CallResult(
-                content=tool.content,
-                structured=tool.structured_content,
-                is_error=tool.is_error,
-                meta=tool.meta,
-                rounds=rounds,
-            )
-        if method == "prompts/get":
-            prompt = msgspec.convert(result, _Prompt)
-            return PromptReply(
-                messages=prompt.messages, description=prompt.description, meta=prompt.meta, rounds=rounds
-            )
-        read = msgspec.convert(result, _Read)
+        return msgspec.convert({**result, "rounds": rounds}, _RESULTS[method])
     except msgspec.ValidationError as fault:
         raise PeerBroken(f"The server's result for {method} is malformed: {fault}") from None
-    return ReadResult(contents=read.contents, meta=read.meta, rounds=rounds)
 
 
 def implementation(info: object) -> Implementation | None:

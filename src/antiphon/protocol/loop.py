@@ -5,7 +5,9 @@ the complete result. Tests step it with ``.send()``.
 """
 
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from antiphon.errors import PeerBroken, RoundsExceeded
 from antiphon.types import JsonObject
@@ -15,13 +17,13 @@ FIRST_PAUSE, LAST_PAUSE = 0.05, 0.25
 """Seconds to wait before going on when a round has no questions: doubling from the first to the last."""
 
 
-class Leg(NamedTuple):
+class Leg(msgspec.Struct, frozen=True):
     """Send the request with these parameters; answer with its result."""
 
     params: JsonObject
 
 
-class Questions(NamedTuple):
+class Questions(msgspec.Struct, frozen=True):
     """Put these to whoever can answer them; answer with the responses."""
 
     requests: JsonObject
@@ -29,7 +31,7 @@ class Questions(NamedTuple):
     round: int
 
 
-class Pause(NamedTuple):
+class Pause(msgspec.Struct, frozen=True):
     """The server wants the call again, and asks nothing: wait a moment."""
 
     seconds: float
@@ -59,7 +61,7 @@ def rounds(
             if done > max_rounds:
                 raise RoundsExceeded(done)
         if isinstance(waiting, Pause):
-            yield waiting._replace(seconds=pause)
+            yield Pause(pause, waiting.state, waiting.round)
             pause = min(pause * 2, LAST_PAUSE)
             responses = None
         else:
@@ -83,7 +85,7 @@ def asked(result: JsonObject, round_: int) -> Questions | Pause | None:
     if state is not None and type(state) is not str:
         raise PeerBroken("The server sent a requestState that is not a string")
     if requests:
-        if type(requests) is not dict or not all(is_request(item) for item in requests.values()):
+        if type(requests) is not dict or not all(map(is_request, requests.values())):
             raise PeerBroken("The server sent inputRequests that are not a map of requests")
         return Questions(requests, state, round_)
     if state is None:

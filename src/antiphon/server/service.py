@@ -483,12 +483,12 @@ class Service:
         whole: JsonObject = {**self._cache(), **result} if ctx._call.row.cached else result
         if self._middleware:
             whole = msgspec.to_builtins(whole, str_keys=True)  # plain data for whoever looks at it on its way
+        if "resultType" not in whole:
+            whole["resultType"] = "complete"
         if "_meta" in whole:
             whole["_meta"] = {**self._meta, **(whole["_meta"] or {})}
         else:
             whole["_meta"] = dict(self._meta) if self._middleware else self._encoded_meta
-        if "resultType" not in whole:
-            whole["resultType"] = "complete"
         return whole
 
     # --- the methods ----------------------------------------------------------------------------------------------

@@ -88,18 +88,22 @@ class ChildLink:
 
     async def _living(self) -> "Process":
         """The process, started again if need be (basic/transports/stdio, Unexpected Termination)."""
-        if self._process is None:
-            raise Disconnected("The client is closed")
-        if self._process.has_ended and self._process.has_spoken:
+        if self._process is not None and self._process.has_ended and self._process.has_spoken:
             async with self._starting:
                 if self._process is not None and self._process.has_ended:
-                    ended, self._process = self._process, await self._started()
-                    await ended.close()
+                    await self._start_again()
         if self._process is None:
             raise Disconnected("The client is closed")
         if self._process.fault is not None:
             raise _again(self._process.fault)
         return self._process
+
+    async def _start_again(self) -> None:
+        process = await self._started()
+        ended, self._process = self._process, process
+        if ended is None:  # the link was closed meanwhile
+            ended, self._process = process, None
+        await ended.close()
 
 
 class Inbox:

@@ -299,14 +299,18 @@ class Pool:
         self._timer = loop.call_at(self._kept[0].kept_since + KEPT, self._sweep) if self._kept else None
 
     async def _connection(self) -> Connection:
-        closed = Disconnected("The client is closed")
-        if self._closed:
-            raise closed
+        self._check_open()
         connection = await self._reused() or await self._connect()
-        if self._closed:
+        try:
+            self._check_open()
+        except Disconnected:
             connection.close()
-            raise closed
+            raise
         return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Disconnected("The client is closed")
 
     async def _reused(self) -> Connection | None:
         now = asyncio.get_running_loop().time()
