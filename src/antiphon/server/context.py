@@ -389,9 +389,12 @@ class Context:
             self._running.discard(inside)
         talk = self._conversation()
         asked, quiet = talk.asked, 0
-        if asyncio.current_task() is self._task:
-            # The handler itself asks: tasks that it has just created get one turn to ask beside it.
-            await asyncio.sleep(0)
+        task = asyncio.current_task()
+        if task is not None and task is self._task:
+            # The handler itself asks: tasks that it has just created get one turn to ask beside it. Where the loop
+            # shows that nothing waits for a turn, there are none (uvloop does not show it, and turns are cheap there).
+            if getattr(task.get_loop(), "_ready", True):
+                await asyncio.sleep(0)
             if talk.asked == asked and not self._running:
                 return
         while quiet < turns and not self._over:

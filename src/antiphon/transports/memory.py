@@ -28,7 +28,11 @@ class Memory:
         self, message: JsonObject, on_notification: Callable[[JsonObject], Awaitable[None] | None] | None = None
     ) -> JsonObject | None:
         """The reply to a message; None to a notification. Notifications that belong to it go to the callback first."""
-        _, reply = await self._service.answer(message, _Callback(on_notification), None, self._principal)
+        voice = _Callback(on_notification)
+        # Through bytes, both ways: neither side can change what the other one holds.
+        _, reply = await self._service.answer(_decode(encode(message)), voice, None, self._principal)
+        if voice.fault is not None:
+            raise voice.fault
         return None if reply is None else _decode(reply)
 
     async def open(self) -> None:
@@ -47,16 +51,23 @@ class Memory:
 
 
 class _Callback:
-    __slots__ = ("_tell",)
+    """The way back to the caller; what its callback raises is the caller's to hear, not the handler's."""
+
+    __slots__ = ("_tell", "fault")
 
     def __init__(self, tell: Callable[[JsonObject], Awaitable[None] | None] | None) -> None:
         self._tell = tell
+        self.fault: Exception | None = None
 
     async def emit(self, message: JsonObject) -> None:
-        if self._tell is not None:
+        if self._tell is None or self.fault is not None:
+            return
+        try:
             told: Any = self._tell(_decode(encode(message)))
             if told is not None:
                 await told
+        except Exception as fault:  # noqa: BLE001 -- raised where the call was made
+            self.fault = fault
 
     async def keep_alive(self) -> None:
         """Memory does not time out."""
