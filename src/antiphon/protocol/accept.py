@@ -70,7 +70,10 @@ def accept(message: Message, headers: RawHeaders | None = None) -> Call:
     if type(name) is not str:
         raise InvalidParams(f'{method} needs "{row.target}", a string')
     if headers is not None:
-        http.check_equal(headers.get(http.NAME), name, "Mcp-Name")
+        raw = headers.get(http.NAME)
+        plain = name.isascii() and name.isprintable() and not name.startswith("=?")
+        if not plain or raw != name.encode():
+            http.check_equal(raw, name, "Mcp-Name")
     call.name = name
     return call
 

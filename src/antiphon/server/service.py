@@ -378,7 +378,13 @@ class Service:
         ctx: Context | None = None
         result: Any
         try:
-            if not jsonrpc.is_request(message):
+            id_ = type(message.get("id"))
+            if not (
+                (id_ is int or id_ is str)
+                and type(message.get("params")) is dict
+                and type(message.get("method")) is str
+                and message.get("jsonrpc") == "2.0"
+            ):
                 jsonrpc.check(message)
                 if "id" not in message:
                     return 202, None

@@ -69,6 +69,7 @@ class Endpoint:
                 " Give the Server a store that all instances share."
             )
         self.service = service
+        self._has_lifespan = service.must_start or service.is_running
         self._path = path.rstrip("/") or "/"
         self._hosts = _Allowed(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
         self._origins = _Allowed(LOCAL_HOSTS if allowed_origins is None else allowed_origins)
@@ -116,7 +117,7 @@ class Endpoint:
             if not accepts.stream and message.get("method") == "subscriptions/listen":
                 raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
             principal = None if self._principal is None else await self._identify(scope)
-            if self.service.must_start:
+            if self._has_lifespan and self.service.must_start:
                 await self._start_lifespan()
         except ProtocolError as fault:
             await exchange.reply(fault.status, encode(jsonrpc.error(jsonrpc.id_of(message), fault)))

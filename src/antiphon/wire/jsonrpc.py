@@ -38,18 +38,6 @@ def decode(body: bytes) -> Message:
     return message
 
 
-def is_request(message: Message) -> bool:
-    """Whether a message is a request beyond doubt; ``check`` says what is wrong with every other."""
-    get = message.get
-    kind = type(get("id"))
-    return (
-        (kind is int or kind is str)
-        and type(get("params")) is dict
-        and type(get("method")) is str
-        and get("jsonrpc") == "2.0"
-    )
-
-
 def check(message: Message) -> None:
     """Raise unless the message is a well-formed request or notification."""
     if message.get("jsonrpc") != "2.0":
