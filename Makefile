@@ -31,7 +31,7 @@ bench: $(VENV)/.ready ## measure against the official server and a bare ASGI app
 docs: $(VENV)/.ready ## run every code block of the documentation
 	$(PY) -m pytest -q tests/docs
 
-fuzz: $(VENV)/.ready ## throw garbage at a running server for a while
+fuzz: $(VENV)/.ready ## try a million spoiled tokens
 	$(PY) scripts/fuzz.py
 
 clean: ## remove what make made
