@@ -235,6 +235,94 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
     return (await ctx.sample("Make up a name", max_tokens=20, key="name_suggestion")).text
 
 
+# --- tools of the earlier revisions' scenarios ------------------------------------------------------------------------
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "username": {"type": "string", "description": "User's response"},
+        "email": {"type": "string", "description": "User's email address"},
+    },
+    "required": ["username", "email"],
+}
+DEFAULTS = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "default": "John Doe"},
+        "age": {"type": "integer", "default": 30},
+        "score": {"type": "number", "default": 95.5},
+        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        "verified": {"type": "boolean", "default": True},
+    },
+}
+ENUMS = {
+    "type": "object",
+    "properties": {
+        "untitledSingle": {"type": "string", "enum": ["option1", "option2", "option3"]},
+        "titledSingle": {
+            "type": "string",
+            "oneOf": [{"const": f"value{n}", "title": title} for n, title in enumerate(("First", "Second"), start=1)],
+        },
+        "legacyEnum": {"type": "string", "enum": ["opt1", "opt2"], "enumNames": ["Option One", "Option Two"]},
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": ["option1", "option2", "option3"]}},
+        "titledMulti": {
+            "type": "array",
+            "items": {"anyOf": [{"const": f"value{n}", "title": f"Choice {n}"} for n in (1, 2, 3)]},
+        },
+    },
+}
+
+
+@app.tool
+async def test_tool_with_logging(ctx: Context) -> str:
+    """Logs three messages while it works."""
+    for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await ctx.log("info", text)
+        await asyncio.sleep(0.05)
+    return "logged"
+
+
+@app.tool
+async def test_sampling(prompt: str, ctx: Context) -> str:
+    """Asks the client's model.
+
+    Args:
+        prompt: What to ask it.
+    """
+    return f"LLM response: {(await ctx.sample(prompt, max_tokens=100)).text}"
+
+
+@app.tool
+async def test_elicitation(message: str, ctx: Context) -> str:
+    """Asks the user for a name and an address.
+
+    Args:
+        message: What the form says.
+    """
+    answer = await ctx.elicit(message, PERSON)
+    return f"User response: {answer.action}"
+
+
+@app.tool
+async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
+    """Asks with a default for every kind of field."""
+    return f"Elicitation completed: {(await ctx.elicit('Please review the defaults', DEFAULTS)).action}"
+
+
+@app.tool
+async def test_elicitation_sep1330_enums(ctx: Context) -> str:
+    """Asks with every kind of choice."""
+    return f"Elicitation completed: {(await ctx.elicit('Please choose', ENUMS)).action}"
+
+
+@app.tool
+async def test_reconnection(ctx: Context) -> str:
+    """Lets go of the connection before it is done."""
+    await ctx.hang_up(retry=0.5)
+    await asyncio.sleep(0.1)
+    return "Reconnection test completed successfully"
+
+
 # --- resources --------------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ LAYERS = [
     "stores",
     "server",
     "transports",
+    "legacy",
     "eras",
     "client",
     "app",

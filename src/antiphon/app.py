@@ -22,12 +22,20 @@ class Server(Service):
         max_body: int = MAX_BODY,
         principal: Principal | None = None,
         fallback: Application | None = None,
+        legacy: eras.Legacy = "sessions",
+        session_ttl: float = 1800,
+        max_sessions: int = 100_000,
+        event_buffer: int = 1024,
     ) -> Endpoint:
         """A plain ASGI application that serves MCP at ``path``, or wherever it is mounted.
 
         ``allowed_hosts`` and ``allowed_origins`` are localhost by default; ``["*"]`` allows all. ``principal`` takes
         the ASGI scope and says who is authenticated. ``fallback`` is an ASGI application for every other path, such as
         the pages that ``ctx.elicit_url`` sends users to.
+
+        ``legacy`` says how clients of 2025-11-25 and before are served: in sessions, without ("stateless": they cannot
+        be asked anything), or not at all. A session ends after ``session_ttl`` seconds without use; ``event_buffer``
+        is the number of events kept for a client that lost its stream.
         """
         return eras.asgi(
             self,
@@ -37,6 +45,10 @@ class Server(Service):
             max_body=max_body,
             principal=principal,
             fallback=fallback,
+            legacy=legacy,
+            session_ttl=session_ttl,
+            max_sessions=max_sessions,
+            event_buffer=event_buffer,
         )
 
     def run(
@@ -51,6 +63,10 @@ class Server(Service):
         max_body: int = MAX_BODY,
         principal: Principal | None = None,
         fallback: Application | None = None,
+        legacy: eras.Legacy = "sessions",
+        session_ttl: float = 1800,
+        max_sessions: int = 100_000,
+        event_buffer: int = 1024,
     ) -> None:
         """Serve until told to stop: standard streams, or streamable HTTP at ``http://host:port/path``."""
         if transport == "stdio":
@@ -65,6 +81,10 @@ class Server(Service):
                 max_body=max_body,
                 principal=principal,
                 fallback=fallback,
+                legacy=legacy,
+                session_ttl=session_ttl,
+                max_sessions=max_sessions,
+                event_buffer=event_buffer,
             )
             serve.run(endpoint, host=host, port=port)
         else:

@@ -1,11 +1,12 @@
 """The only place that knows which protocol era serves whom."""
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from antiphon.transports.link import Link
 
@@ -13,18 +14,45 @@ if TYPE_CHECKING:
     from antiphon.server.service import Service
     from antiphon.transports.asgi import Endpoint
 
+Legacy: TypeAlias = Literal["sessions", "stateless", "reject"]
+"""How clients of earlier revisions are served over HTTP."""
 
-def asgi(service: "Service", **options: Any) -> "Endpoint":
+
+def asgi(
+    service: "Service",
+    *,
+    legacy: Legacy = "sessions",
+    session_ttl: float = 1800,
+    max_sessions: int = 100_000,
+    event_buffer: int = 1024,
+    **options: Any,
+) -> "Endpoint":
     from antiphon.transports.asgi import Endpoint  # a client needs none of it
 
-    return Endpoint(service, **options)
+    if legacy not in {"sessions", "stateless", "reject"}:
+        raise ValueError(f"legacy must be 'sessions', 'stateless' or 'reject', got {legacy!r}")
+    older: Any = None
+    if legacy != "reject":
+        # Without the package, there is no older era.
+        with contextlib.suppress(ModuleNotFoundError):
+            from antiphon.legacy.http import HttpDesk
+
+            older = HttpDesk(
+                service, mode=legacy, session_ttl=session_ttl, max_sessions=max_sessions, event_buffer=event_buffer
+            )
+    return Endpoint(service, older=older, **options)
 
 
 def stdio(service: "Service") -> None:
     """Serve standard streams until they end."""
     from antiphon.transports import stdio  # threads and signals that HTTP does not need
 
-    asyncio.run(stdio.serve(service))
+    older: Any = None
+    with contextlib.suppress(ModuleNotFoundError):
+        from antiphon.legacy.pipe import PipeDesk
+
+        older = PipeDesk
+    asyncio.run(stdio.serve(service, older=older))
 
 
 def connect(

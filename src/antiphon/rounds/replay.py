@@ -184,6 +184,16 @@ class Conversation:
         self.pending[name] = question
         raise RoundEnds
 
+    def withdraw(self, question: Question) -> str:
+        """Take back a question that this round would have carried, since it is put otherwise; its name."""
+        name = next(name for name, other in self.pending.items() if other is question)
+        del self.pending[name]
+        return name
+
+    def told(self, name: str, question: Question, response: object) -> Any:
+        """The answer in a response that came at once, kept as if it had come with a round; None if it does not fit."""
+        return self._readable(name, question, response)
+
     def answer(self, name: str) -> Response:
         """The newest response under a name, whether or not it was asked for: the return style's view."""
         self._seen.add(name)

@@ -7,11 +7,11 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from antiphon.errors import CannotAsk
+from antiphon.errors import CannotAsk, ToolError
 from antiphon.protocol.accept import Call
 from antiphon.rounds import ask
 from antiphon.rounds.ask import Question
@@ -41,16 +41,25 @@ P = ParamSpec("P")
 
 _step: contextvars.ContextVar["asyncio.Task[Any] | None"] = contextvars.ContextVar("step", default=None)
 """The task of the step that runs here, if one does: a question inside it must not wait for it."""
+_PUSHES = 3
+"""How often an older client is asked the same question before its unfit answers end the call."""
 _SETTLED = 8
 """Turns of the event loop without a new question after which a round of parallel questions is complete."""
 
 
 class Channel(Protocol):
-    """The way back to the peer while a call runs; each transport has one."""
+    """The way back to the peer while a call runs; each transport has one.
+
+    The channel of an older client has more: ``push(name, request) -> response`` puts a question to it at once, and
+    ``hang_up(retry)`` lets go of the connection, to which the client comes back.
+    """
 
     async def emit(self, message: JsonObject) -> None: ...
 
     async def keep_alive(self) -> None: ...
+
+
+Push: TypeAlias = Callable[[str, JsonObject], Awaitable[object]]
 
 
 class Steps(Protocol):
@@ -225,6 +234,22 @@ class Context:
             params["logger"] = logger
         await self._channel.emit(notification("notifications/message", params))
 
+    async def hang_up(self, retry: float = 1.0) -> None:
+        """Let go of the connection in the middle of a long call; the client comes back for the result.
+
+        ``retry`` is the number of seconds after which it should. Only clients of 2025-11-25 over HTTP know how; with
+        all others nothing happens.
+        """
+        leave: Callable[[float], Awaitable[None]] | None = getattr(self._channel, "hang_up", None)
+        if leave is not None and not self._over:
+            await leave(retry)
+
+    async def url_done(self, key: str = "url") -> None:
+        """Say that what the user had to do at ``ctx.elicit_url``'s page is done; clients of 2025-11-25 wait for it."""
+        tell: Callable[[str], Awaitable[None]] | None = getattr(self._channel, "url_done", None)
+        if tell is not None and not self._over:
+            await tell(key)
+
     # --- asking, by awaiting --------------------------------------------------------------------------------------
 
     @overload
@@ -368,9 +393,22 @@ class Context:
             await self._settle(_SETTLED)
             raise
         except RoundEnds:
+            push: Push | None = getattr(self._channel, "push", None)
+            if push is not None and not self._over:
+                return await self._put(push, question)
             # Later than what cannot be asked, so that this is what the caller hears.
             await self._settle(_SETTLED + 4)
             raise
+
+    async def _put(self, push: "Push", question: Question) -> Any:
+        """Ask at once, in the middle of the call: older clients are asked so. What does not fit is asked again."""
+        talk = self._conversation()
+        name = talk.withdraw(question)
+        for _ in range(_PUSHES):
+            answer = talk.told(name, question, await push(name, question.to_wire()))
+            if answer is not None:
+                return answer
+        raise ToolError(f"The answers to {name!r} do not fit what was asked, so the call ends here.")
 
     def _answer(self, question: Question) -> Any:
         if self._over:
@@ -484,23 +522,23 @@ class SyncContext:
         self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
     ) -> Answer[Any]: ...
     def elicit(self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None) -> Answer[Any]:
-        answer: Answer[Any] = self._ctx._answer(ask.form(message, shape, key=key, ttl=ttl))
+        answer: Answer[Any] = self._ask(ask.form(message, shape, key=key, ttl=ttl))
         return answer
 
     def elicit_url(self, message: str, url: str, *, key: str | None = None, ttl: float | None = None) -> Answer[None]:
-        answer: Answer[None] = self._ctx._answer(ask.url(message, url, key=key, ttl=ttl))
+        answer: Answer[None] = self._ask(ask.url(message, url, key=key, ttl=ttl))
         return answer
 
     def confirm(self, message: str, *, key: str | None = None, ttl: float | None = None) -> bool:
-        return _ticked(self._ctx._answer(ask.confirm(message, key=key, ttl=ttl)))
+        return _ticked(self._ask(ask.confirm(message, key=key, ttl=ttl)))
 
     def sample(self, messages: str | Message | Sequence[str | Message], *, max_tokens: int, **options: Any) -> Sample:
         """See Context.sample for the options."""
-        answer: Sample = self._ctx._answer(ask.sample(messages, max_tokens=max_tokens, **options))
+        answer: Sample = self._ask(ask.sample(messages, max_tokens=max_tokens, **options))
         return answer
 
     def roots(self, *, key: str | None = None, ttl: float | None = None) -> list[Root]:
-        answer: list[Root] = self._ctx._answer(ask.roots(key=key, ttl=ttl))
+        answer: list[Root] = self._ask(ask.roots(key=key, ttl=ttl))
         return answer
 
     def step(self, key: str, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -520,6 +558,11 @@ class SyncContext:
 
     def log(self, level: LogLevel, data: object, logger: str | None = None) -> None:
         self._await(self._ctx.log(level, data, logger))
+
+    def _ask(self, question: Question) -> Any:
+        if getattr(self._ctx._channel, "push", None) is not None:
+            return self._await(self._ctx._ask(question))
+        return self._ctx._answer(question)
 
     def _await(self, awaitable: Any) -> Any:
         try:

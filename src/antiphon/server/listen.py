@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -83,13 +83,22 @@ class Listener:
                 await channel.emit(message)
 
 
+class Observer(Protocol):
+    """Hears of every change, whatever thread it happens in, and of the end."""
+
+    def tell(self, method: str, uri: str = "") -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Subscriptions:
     """All open streams of a server."""
 
-    __slots__ = ("_listeners", "closing")
+    __slots__ = ("_listeners", "closing", "observers")
 
     def __init__(self) -> None:
         self._listeners: set[Listener] = set()
+        self.observers: set[Observer] = set()
         self.closing = False
 
     def __len__(self) -> int:
@@ -112,16 +121,22 @@ class Subscriptions:
         for listener in list(self._listeners):
             if getattr(listener.filter, f"{kind}_list_changed"):
                 listener.tell(f"notifications/{kind}/list_changed")
+        for observer in list(self.observers):
+            observer.tell(f"notifications/{kind}/list_changed")
 
     def updated(self, uri: str) -> None:
         for listener in list(self._listeners):
             if uri in listener.filter.resource_subscriptions:
                 listener.tell("notifications/resources/updated", uri)
+        for observer in list(self.observers):
+            observer.tell("notifications/resources/updated", uri)
 
     def close(self) -> None:
         self.closing = True
         for listener in list(self._listeners):
             listener.close()
+        for observer in list(self.observers):
+            observer.close()
 
 
 def _agreed(wanted: object, features: set[str]) -> Filter:

@@ -23,7 +23,7 @@ from antiphon.errors import (
     ToolError,
     UnstableQuestion,
 )
-from antiphon.protocol.accept import accept, unknown_method
+from antiphon.protocol.accept import Call, accept, unknown_method
 from antiphon.rounds.replay import Conversation, Journal, RoundEnds
 from antiphon.rounds.seal import Codec, Seal, SealBroken, SignedState, StateTooLarge, binding, generate_key, parse_keys
 from antiphon.rounds.sealed import Guard, guard_of
@@ -68,6 +68,23 @@ class Middleware(Protocol):
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
+class Older(Protocol):
+    """One request in the words of an earlier revision: how it is accepted and answered.
+
+    Its conversation is carried from run to run in memory, and nothing is sealed.
+    """
+
+    def accept(self, message: Message) -> Call: ...
+
+    def carry(self, ctx: Context) -> None:
+        """Give the context what was said so far."""
+        ...
+
+    def reply(self, call: Call, result: JsonObject) -> bytes: ...
+
+    def refuse(self, message: object, fault: ProtocolError) -> bytes: ...
+
+
 class Service:
     """Tools, prompts and resources, and how they answer."""
 
@@ -86,6 +103,9 @@ class Service:
         list_ttl: float = 60,
         seal: Seal | SignedState | Codec | None = None,
         store: Store | None = None,
+        shim: bool = True,
+        max_rounds: int = 10,
+        ask_timeout: float | None = None,
         threads: int = 64,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -93,6 +113,10 @@ class Service:
             raise ValueError("page_size must be at least 1")
         if list_ttl < 0:
             raise ValueError("list_ttl must not be negative")
+        if max_rounds < 1:
+            raise ValueError("max_rounds must be at least 1")
+        if ask_timeout is not None and ask_timeout <= 0:
+            raise ValueError("ask_timeout must be positive, or None to wait for as long as it takes")
         self.info = Implementation(
             name=name,
             version=version,
@@ -106,6 +130,10 @@ class Service:
         self.state: Any = None
         self.store: Store = store if store is not None else MemoryStore()
         self.has_shared_store = store is not None and not isinstance(store, MemoryStore)
+        self.shim = shim
+        """Whether handlers that ask by returning are run again for clients that can only be asked in the middle."""
+        self.max_rounds = max_rounds
+        self.ask_timeout = ask_timeout
         self.subscriptions = Subscriptions()
         self.process_key = False
         self._guard: Guard = guard_of(self._keyed(seal))
@@ -369,7 +397,12 @@ class Service:
     # --- answering ------------------------------------------------------------------------------------------------
 
     async def answer(
-        self, message: Message, channel: Channel, headers: RawHeaders | None = None, principal: str | None = None
+        self,
+        message: Message,
+        channel: Channel,
+        headers: RawHeaders | None = None,
+        principal: str | None = None,
+        older: Older | None = None,
     ) -> tuple[int, bytes | None]:
         """The encoded reply to a decoded message, with the HTTP status that goes with it; none to a notification.
 
@@ -388,13 +421,15 @@ class Service:
                 jsonrpc.check(message)
                 if "id" not in message:
                     return 202, None
-            call = accept(message, headers)
+            call = accept(message, headers) if older is None else older.accept(message)
             call.principal = principal
             route = self._routes.get(call.method)
             if route is None or (call.row.feature is not None and call.row.feature not in self._features):
                 raise unknown_method(call.method)
             ctx = Context(self, call, channel)
-            if call.row.asks and "requestState" in call.params:
+            if older is not None:
+                older.carry(ctx)
+            elif call.row.asks and "requestState" in call.params:
                 await self._open(ctx)
             try:
                 result = await route(ctx)
@@ -406,9 +441,13 @@ class Service:
                 result = error_result(str(fault))
             if result is ROUND or "resultType" not in result:
                 result = self._finished(ctx, result)
-            reply = jsonrpc.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
+            if older is None:
+                reply = jsonrpc.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
+            else:
+                reply = older.reply(call, result)
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
-            return _refusal(message, _as_error(fault, ctx))
+            told = _as_error(fault, ctx)
+            return _refusal(message, told) if older is None else (200, older.refuse(message, told))
         finally:
             if ctx is not None:
                 ctx._over = True
@@ -439,6 +478,8 @@ class Service:
         """The result that ends a round: the questions, and the journal under seal."""
         talk = ctx._conversation()
         result = talk.close()
+        if ctx._call.revision != REVISION:
+            return result  # the conversation stays where it is, in memory
         limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
         if self.process_key and ctx._call.headers is not None:
             self.process_key = False
@@ -500,6 +541,13 @@ class Service:
     # --- the methods ----------------------------------------------------------------------------------------------
 
     async def _discover(self, _: Context) -> JsonObject:
+        result: JsonObject = {"supportedVersions": [REVISION], "capabilities": self.capabilities()}
+        if self.instructions is not None:
+            result["instructions"] = self.instructions
+        return result
+
+    def capabilities(self) -> JsonObject:
+        """What this server declares that it can do."""
         capabilities: JsonObject = {"logging": {}}
         for kind in ("tools", "prompts", "resources"):
             if kind in self._features:
@@ -508,10 +556,7 @@ class Service:
             capabilities["resources"]["subscribe"] = True
         if "completions" in self._features:
             capabilities["completions"] = {}
-        result: JsonObject = {"supportedVersions": [REVISION], "capabilities": capabilities}
-        if self.instructions is not None:
-            result["instructions"] = self.instructions
-        return result
+        return capabilities
 
     async def _list_tools(self, ctx: Context) -> JsonObject:
         return self._page(ctx, "tools", "name", (entry.tool for entry in self._tools.values()))

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import lru_cache
 from inspect import isawaitable
 from threading import get_ident
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from antiphon.errors import HeaderMismatch, InternalError, InvalidRequest, ProtocolError
@@ -21,6 +21,7 @@ from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import encode
+from antiphon.wire.rev2026 import REVISION
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -42,9 +43,35 @@ _MOST_WORDS = 256
 _single = {http.VERSION, http.METHOD, http.NAME, b"host", b"origin", b"content-type", b"content-length"}
 
 
-class _Accepts(NamedTuple):
+class Accepts(NamedTuple):
     json: bool
     stream: bool
+
+
+class Older(Protocol):
+    """What serves clients of earlier revisions on the same endpoint."""
+
+    def claims(self, headers: RawHeaders, message: JsonObject) -> bool: ...
+
+    def claims_bytes(self, headers: RawHeaders, body: bytes) -> bool:
+        """Whether a body that is not one message is for it all the same."""
+        ...
+
+    def take_over(self, exchange: "Exchange") -> "Exchange":
+        """The exchange in the way that it works here."""
+        ...
+
+    async def serve(self, request: "Request", exchange: Any) -> None: ...
+
+
+class Request(NamedTuple):
+    """An HTTP request that has passed the gate."""
+
+    method: str
+    headers: RawHeaders
+    message: Any
+    """None where there is no body."""
+    principal: str | None
 
 
 class Endpoint:
@@ -60,6 +87,7 @@ class Endpoint:
         max_body: int = MAX_BODY,
         principal: Principal | None = None,
         fallback: Application | None = None,
+        older: Older | None = None,
     ) -> None:
         if not path.startswith("/"):
             raise ValueError(f"path must start with '/', got {path!r}")
@@ -78,8 +106,9 @@ class Endpoint:
         """Digits from which on a Content-Length is worth a look."""
         self._principal = principal
         self._fallback = fallback
-        self._admitted: dict[tuple[Any, ...], _Accepts] = {}
-        self._under_way: set[_Exchange] = set()
+        self._older = older
+        self._admitted: dict[tuple[Any, ...], Accepts] = {}
+        self._under_way: set[Exchange] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -96,7 +125,7 @@ class Endpoint:
         headers: RawHeaders = dict(pairs)
         # The loop is remembered: asking for the running one is a system call in Python 3.11.
         task = asyncio.current_task(self._loop) if self._loop is not None and get_ident() == self._thread else None
-        exchange = _Exchange(receive, send, task or self._enter_loop())
+        exchange = Exchange(receive, send, task or self._enter_loop())
         message: object = None
         try:
             # Whoever was admitted with the same words is admitted again.
@@ -107,12 +136,20 @@ class Endpoint:
             if len(pairs) > MAX_HEADERS or len(b"".join([*headers, *headers.values()])) > MAX_HEADER_BYTES:
                 raise InvalidRequest("The request has too many or too large headers", status=431)
             exchange.accepts = accepts
+            if accepts is _NO_POST:
+                await self._serve_older(scope, headers, None, exchange)
+                return
             if len(headers.get(b"content-length", b"")) >= self._suspicious:
                 self._check_length(headers[b"content-length"])
             event = await receive()
             body = event.get("body", b"")
             if event.get("more_body", False) or len(body) > self._max_body or event["type"] == "http.disconnect":
                 body = await self._whole_body(event, receive)
+            if self._older is not None and headers.get(http.VERSION) != _REVISION:
+                message = self._older_message(headers, body)
+                if message is not None:
+                    await self._serve_older(scope, headers, message, exchange)
+                    return
             message = jsonrpc.decode(body)
             if not accepts.stream and message.get("method") == "subscriptions/listen":
                 raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
@@ -141,9 +178,41 @@ class Endpoint:
             if exchange.watcher is not None:
                 exchange.watcher.cancel()
 
+    # --- clients of earlier revisions -----------------------------------------------------------------------------
+
+    def _older_message(self, headers: RawHeaders, body: bytes) -> Any:
+        """The message in a body if it is one of an earlier revision's; None if it is for this one."""
+        assert self._older is not None
+        if self._older.claims_bytes(headers, body):
+            return jsonrpc.decode_batch(body)
+        message = jsonrpc.decode(body)
+        return message if self._older.claims(headers, message) else None
+
+    async def _serve_older(self, scope: Scope, headers: RawHeaders, message: Any, exchange: "Exchange") -> None:
+        assert self._older is not None
+        principal = None if self._principal is None else await self._identify(scope)
+        if self._has_lifespan and self.service.must_start:
+            await self._start_lifespan()
+        exchange = self._older.take_over(exchange)
+        self._under_way.add(exchange)
+        if self._timer is None:
+            self._look_later()
+        try:
+            await self._older.serve(Request(scope["method"], headers, message, principal), exchange)
+        except asyncio.CancelledError:
+            if not exchange.gone:
+                raise
+            log.info("an older client went away; its request was cancelled")
+        except OSError:
+            log.info("an older client went away while its answer was sent")
+        finally:
+            self._under_way.discard(exchange)
+            if exchange.watcher is not None:
+                exchange.watcher.cancel()
+
     # --- before a request is looked at ----------------------------------------------------------------------------
 
-    def _admit(self, scope: Scope, pairs: Any, headers: RawHeaders, words: tuple[Any, ...]) -> _Accepts:
+    def _admit(self, scope: Scope, pairs: Any, headers: RawHeaders, words: tuple[Any, ...]) -> Accepts:
         """Refuse what HTTP alone can tell is not for us; a raised error carries its status."""
         if not self._is_ours(scope):
             raise InvalidRequest(f"There is no MCP endpoint here; it is at {self._path}", status=404)
@@ -154,6 +223,8 @@ class Endpoint:
         origin = headers.get(b"origin")
         if origin is not None and not self._origins.admits(origin, url=True):
             raise InvalidRequest("This Origin is not allowed; pass allowed_origins to serve it", status=403)
+        if self._older is not None and scope["method"] in {"GET", "DELETE"}:
+            return _NO_POST
         if scope["method"] != "POST":
             raise InvalidRequest(f"{scope['method']} is not supported: send messages by POST", status=405)
         if headers.get(b"content-type") != b"application/json":
@@ -274,7 +345,7 @@ class Endpoint:
                 raise fault from None
 
 
-class _Exchange:
+class Exchange:
     """One HTTP request and its response: JSON, or a stream from the first notification on."""
 
     # Set on the class, since few exchanges ever set them otherwise.
@@ -395,7 +466,7 @@ def _merge_repeated(pairs: Iterable[tuple[bytes, bytes]], headers: RawHeaders) -
     headers.update(merged)
 
 
-def _read_accept(raw: bytes | None) -> _Accepts:
+def _read_accept(raw: bytes | None) -> Accepts:
     if raw is None:
         return _ANY
     kinds: set[bytes] = set()
@@ -406,7 +477,7 @@ def _read_accept(raw: bytes | None) -> _Accepts:
         ):
             kinds.add(kind)
     everything = b"*/*" in kinds
-    return _Accepts(
+    return Accepts(
         json=everything or b"application/json" in kinds or b"application/*" in kinds,
         stream=everything or b"text/event-stream" in kinds or b"text/*" in kinds,
     )
@@ -422,7 +493,9 @@ def _head(status: int, length: int) -> list[tuple[bytes, bytes]]:
     return head
 
 
-_ANY = _Accepts(json=True, stream=True)
+_ANY = Accepts(json=True, stream=True)
+_NO_POST = Accepts(json=False, stream=True)
+_REVISION = REVISION.encode()
 _STREAM_HEAD = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache"),

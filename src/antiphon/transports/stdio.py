@@ -6,10 +6,12 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from antiphon.errors import InvalidRequest, ProtocolError
+from antiphon.server.context import Channel
 from antiphon.server.service import Service
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc
@@ -22,18 +24,38 @@ GRACE = 5.0
 log = logging.getLogger("antiphon")
 
 
-async def serve(service: Service, *, max_line: int = MAX_LINE) -> None:
+class Older(Protocol):
+    """What serves clients of earlier revisions on the same pipe."""
+
+    def claims(self, message: JsonObject) -> bool: ...
+
+    def takes(self, message: JsonObject) -> bool:
+        """Take a message that needs no reply; False if it needs one."""
+        ...
+
+    async def answer(self, message: JsonObject, voice: Channel) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+MakeOlder: TypeAlias = Callable[[Service, Callable[[bytes], None]], Older]
+
+
+async def serve(service: Service, *, max_line: int = MAX_LINE, older: MakeOlder | None = None) -> None:
     """Serve a client on stdin and stdout until the input ends or SIGTERM comes."""
     with _ProtocolOnly() as (source, sink):
         async with service.running():
-            await Pipe(service, source, sink, max_line=max_line).run()
+            await Pipe(service, source, sink, max_line=max_line, older=older).run()
 
 
 class Pipe:
     """A service on two file descriptors."""
 
-    def __init__(self, service: Service, source: int, sink: int, *, max_line: int = MAX_LINE) -> None:
+    def __init__(
+        self, service: Service, source: int, sink: int, *, max_line: int = MAX_LINE, older: MakeOlder | None = None
+    ) -> None:
         self._service = service
+        self._older = None if older is None else older(service, self._put_line)
         self._source = source
         self._sink = sink
         self._max_line = max_line
@@ -50,6 +72,8 @@ class Pipe:
         handled = self._on_signals()
         try:
             await self._ended.wait()
+            if self._older is not None:
+                self._older.close()
             await self._finish()
         finally:
             for number in handled:
@@ -108,6 +132,8 @@ class Pipe:
             if message.get("method") == "notifications/cancelled":
                 self._cancel(message)
                 return
+            if self._older is not None and self._older.claims(message) and self._older.takes(message):
+                return
             id_ = jsonrpc.id_of(message)
             if id_ is not None and id_ in self._under_way:
                 raise InvalidRequest(f"There is a request under way with the id {id_!r}")
@@ -129,7 +155,11 @@ class Pipe:
 
     async def _serve(self, message: JsonObject) -> None:
         voice = _Voice(self._outgoing)
-        _, reply = await self._service.answer(message, voice)
+        reply: bytes | None
+        if self._older is not None and self._older.claims(message):
+            reply = await self._older.answer(message, voice)
+        else:
+            _, reply = await self._service.answer(message, voice)
         # The id is free again before the reply is out: a quick client may use it at once.
         self._under_way.pop(jsonrpc.id_of(message), None)
         if reply is not None and not voice.silenced:
@@ -138,7 +168,10 @@ class Pipe:
     # --- out ------------------------------------------------------------------------------------------------------
 
     def _put(self, message: JsonObject) -> None:
-        self._outgoing.put(encode(message) + b"\n")
+        self._put_line(encode(message))
+
+    def _put_line(self, line: bytes) -> None:
+        self._outgoing.put(line + b"\n")
 
     def _write(self) -> None:
         """In a thread: a client that does not read must not stop the event loop."""

@@ -38,6 +38,17 @@ def decode(body: bytes) -> Message:
     return message
 
 
+def decode_batch(body: bytes) -> list[Any]:
+    """The messages of a batch, which one of the earlier revisions knows; each is still to be checked."""
+    try:
+        messages = _decode(body)
+    except (UnicodeDecodeError, msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        raise ParseError(f"The batch is not valid JSON: {fault}") from None
+    if type(messages) is not list or not messages:
+        raise InvalidRequest("A batch is a list of messages, and not an empty one")
+    return [decode(encode(message)) for message in messages]
+
+
 def check(message: Message) -> None:
     """Raise unless the message is a well-formed request or notification."""
     if message.get("jsonrpc") != "2.0":

@@ -1,0 +1,399 @@
+"""Streamable HTTP as it was until 2025-11-25: sessions, streams that can be taken up again, questions in between."""
+
+import asyncio
+import logging
+from typing import Any, Final, Literal
+
+import msgspec
+
+from antiphon.errors import InternalError, InvalidRequest, ProtocolError
+from antiphon.legacy.changes import Changes
+from antiphon.legacy.desk import Desk
+from antiphon.legacy.line import SESSION, Line, taken_over
+from antiphon.legacy.reply import Reply, open_key, stream_key
+from antiphon.legacy.revisions import REVISIONS, UNSTATED, batches, polls
+from antiphon.legacy.session import Session, opened
+from antiphon.legacy.sessions import Sessions
+from antiphon.legacy.switchboard import Switchboard
+from antiphon.server.listen import KEEP_ALIVE
+from antiphon.server.service import Service
+from antiphon.stores.store import StoreError
+from antiphon.transports.asgi import Exchange, Request
+from antiphon.types import JsonObject
+from antiphon.wire import headers as http
+from antiphon.wire import jsonrpc
+from antiphon.wire.headers import RawHeaders
+from antiphon.wire.jsonrpc import Message, encode
+from antiphon.wire.rev2026 import PROTOCOL_VERSION
+
+log = logging.getLogger("antiphon")
+
+LOOK: Final = 1.0
+"""Seconds between looks whether the instance is alive whose stream is read here."""
+_REVISIONS: Final = frozenset(revision.encode() for revision in REVISIONS)
+_EMPTY: Final = msgspec.Raw(b"{}")
+_CHANGES: Final = "changes"
+
+
+class HttpDesk:
+    """Serves older clients beside the modern ones, on the same endpoint."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        mode: Literal["sessions", "stateless"] = "sessions",
+        session_ttl: float = 1800,
+        max_sessions: int = 100_000,
+        event_buffer: int = 1024,
+    ) -> None:
+        if session_ttl <= 0:
+            raise ValueError("session_ttl must be positive")
+        if max_sessions < 1 or event_buffer < 1:
+            raise ValueError("max_sessions and event_buffer must be at least 1")
+        self._service = service
+        self._keeps = mode == "sessions"
+        self._desk = Desk(service)
+        self.sessions = Sessions(service.store, ttl=session_ttl, most=max_sessions)
+        self.board = Switchboard(
+            service.store,
+            shared=service.has_shared_store,
+            ttl=session_ttl,
+            buffer=event_buffer,
+            ask_timeout=service.ask_timeout,
+            touch=self.sessions.touch,
+        )
+        self._changes = Changes(self.board, shared=service.has_shared_store)
+        if self._keeps:
+            service.subscriptions.observers.add(self._changes)
+
+    # --- which era ------------------------------------------------------------------------------------------------
+
+    def claims(self, headers: RawHeaders, message: JsonObject) -> bool:
+        """2026-07-28, basic/versioning: per-request ``_meta`` is modern; initialize and what follows it is not."""
+        params = message.get("params")
+        meta = params.get("_meta") if type(params) is dict else None
+        if type(meta) is dict and PROTOCOL_VERSION in meta:
+            return False
+        version = headers.get(http.VERSION)
+        return (
+            message.get("method") == "initialize"
+            or SESSION in headers
+            or version in _REVISIONS
+            or (version is None and not self._keeps)
+        )
+
+    def claims_bytes(self, headers: RawHeaders, body: bytes) -> bool:
+        version = headers.get(http.VERSION)
+        return body[:1] == b"[" and (version is None or version == b"2025-03-26") and SESSION in headers
+
+    def take_over(self, exchange: Exchange) -> Exchange:
+        return taken_over(exchange)
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    async def serve(self, request: Request, line: Line) -> None:
+        try:
+            if request.message is None:
+                self._check_session(request)
+            version = request.headers.get(http.VERSION)
+            if version is not None and version.strip() not in _REVISIONS and not _opens(request.message):
+                known = ", ".join(REVISIONS)
+                raise InvalidRequest(f"Unsupported MCP-Protocol-Version; sessions speak {known}", status=400)
+            if request.method == "GET":
+                await self._stream(request, line)
+            elif request.method == "DELETE":
+                await self._end(request, line)
+            elif not self._keeps:
+                await self._post(_stranger(request), request, line)
+            elif _opens(request.message):
+                await self._open(request, line)
+            else:
+                session = await self.sessions.find(request.headers.get(SESSION), request.principal)
+                await self._post(session, request, line)
+        except ProtocolError as fault:
+            await line.refuse(fault, jsonrpc.id_of(request.message))
+        except StoreError as fault:
+            log.error("the store of sessions cannot be used: %s", fault)  # noqa: TRY400
+            await line.refuse(_unreachable(), jsonrpc.id_of(request.message))
+
+    def _check_session(self, request: Request) -> None:
+        """Without a session there is only POST."""
+        if not self._keeps:
+            raise InvalidRequest(f"{request.method} is not supported: send messages by POST", status=405)
+        if SESSION not in request.headers:
+            raise InvalidRequest(
+                f"{request.method} needs a session, named by the Mcp-Session-Id header. The HTTP+SSE transport of"
+                " 2024-11-05 is not served here: use streamable HTTP, which begins with an initialize request sent by"
+                " POST to this URL",
+                status=405,
+            )
+
+    async def _open(self, request: Request, line: Line) -> None:
+        jsonrpc.check(request.message)
+        session = await self.sessions.open(request.message, request.principal)
+        self._changes.want()
+        body = self._desk.welcome(request.message, session)
+        await self._plain(line, body, [(SESSION, session.id.encode())])
+
+    async def _end(self, request: Request, line: Line) -> None:
+        session = await self.sessions.find(request.headers.get(SESSION), request.principal)
+        await self.sessions.end(session)
+        await self.board.end(session.id)
+        await line.answer(204, b"")
+
+    async def _post(self, session: Session, request: Request, line: Line) -> None:
+        message = request.message
+        if type(message) is list:
+            await self._batch(session, request, line)
+        elif "method" not in message and ("result" in message or "error" in message):
+            await self.board.deliver(session.id, message)
+            await line.answer(202, b"")
+        else:
+            jsonrpc.check(message)
+            if "id" not in message:
+                await self._notified(session, message)
+                await line.answer(202, b"")
+            elif not self._keeps and _opens(message):
+                await self._plain(line, self._desk.welcome(message, session), [])
+            else:
+                await self._call(session, request, line, message)
+
+    async def _plain(self, line: Line, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        """A reply that no handler has a part in."""
+        if line.accepts.json:
+            await line.answer(200, body, headers)
+            return
+        await line.begin(next((value.decode() for name, value in headers if name == SESSION), None))
+        await line.event(None, body)
+        await line.end()
+
+    async def _call(self, session: Session, request: Request, line: Line, message: Message) -> None:
+        id_ = message["id"]
+        if self.board.is_running(session.id, id_) and self._keeps:
+            raise InvalidRequest(f"There is a request under way with the id {id_!r}")
+        reply = self._reply(session, line, id_)
+        task = asyncio.current_task()
+        self.board.begin(session.id, id_, task if self._keeps else None)
+        try:
+            body, changed = await self._desk.answer(message, session, reply, request.headers)
+            if changed and self._keeps:
+                await self.sessions.keep(session)
+            await reply.finish(body)
+        except asyncio.CancelledError:
+            if line.gone or task is None:
+                raise
+            # 2025-11-25, basic/utilities/cancellation: a cancelled request is not answered.
+            task.uncancel()
+            await reply.close()
+            await line.answer(202, b"")
+        finally:
+            self.board.done(session.id, id_)
+
+    def _reply(self, session: Session, line: Line, id_: int | str | None) -> "Reply | _Passing":
+        return Reply(session, self.board, line, id_) if self._keeps else _Passing(line)
+
+    async def _batch(self, session: Session, request: Request, line: Line) -> None:
+        """2025-03-26, basic: several messages at once, each answered as if it had come alone."""
+        if not batches(session.revision):
+            raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
+        reply = Reply(session, self.board, line, None)
+        calls: list[Message] = []
+        for message in request.message:
+            if "method" not in message and ("result" in message or "error" in message):
+                await self.board.deliver(session.id, message)
+                continue
+            jsonrpc.check(message)
+            if "id" not in message:
+                await self._notified(session, message)
+            elif message["method"] == "initialize":
+                raise InvalidRequest("initialize must not be part of a batch")
+            else:
+                calls.append(message)
+        if not calls:
+            await line.answer(202, b"")
+            return
+        answered = await asyncio.gather(
+            *(self._desk.answer(message, session, reply, request.headers) for message in calls)
+        )
+        if any(changed for _, changed in answered):
+            await self.sessions.keep(session)
+        if reply.name:
+            await reply.finish(*(body for body, _ in answered))
+        else:
+            await self._plain(line, b"[" + b",".join(body for body, _ in answered) + b"]", [])
+
+    async def _notified(self, session: Session, message: Message) -> None:
+        if message["method"] == "notifications/cancelled":
+            await self.board.cancel(session.id, (message.get("params") or {}).get("requestId"))
+
+    # --- streams --------------------------------------------------------------------------------------------------
+
+    async def _stream(self, request: Request, line: Line) -> None:
+        accept = request.headers.get(b"accept", b"*/*")
+        if not any(kind in accept for kind in (b"text/event-stream", b"*/*", b"text/*")):
+            raise InvalidRequest("Accept must allow text/event-stream", status=406)
+        session = await self.sessions.find(request.headers.get(SESSION), request.principal)
+        last = request.headers.get(b"last-event-id", b"").decode("latin-1").strip()
+        name, dot, place = last.rpartition(".")
+        if not dot or name == _CHANGES:
+            await self._tell_changes(session, line, place or None)
+        else:
+            await self._resume(session, line, name, place)
+
+    async def _resume(self, session: Session, line: Line, name: str, last: str) -> None:
+        """Go on with a stream where a client left it, wherever it comes from."""
+        store, key = self._service.store, stream_key(session.id, name)
+        gone = asyncio.Event()
+        line.on_gone = gone.set
+        async with self.board.following(key) as wait:
+            try:
+                events = await store.read(key, after=last)
+            except ValueError:
+                raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
+            under_way = await store.get(open_key(session.id, name))
+            if not events and under_way is None:
+                raise InvalidRequest("That stream is over, and what was on it is no longer kept")
+            await line.begin(session.id)
+            await line.put(b":\n\n")
+            forget = self.board.at_end(session.id, gone.set)
+            try:
+                if under_way is not None:
+                    await self.board.resumed(name)
+                finished = False
+                while not gone.is_set():
+                    for id_, data in events:
+                        last = id_
+                        await line.event(f"{name}.{id_}", data)
+                        finished = finished or _is_reply(data)
+                    if finished:
+                        break
+                    if not await _either(gone, wait, LOOK) and not await self.board.is_alive(name):
+                        await self._mourn(line, session, name, key, last)
+                        break
+                    events = await store.read(key, after=last)
+                if gone.is_set() and not finished:
+                    await self.board.left(name)
+            finally:
+                forget()
+        await line.end()
+
+    async def _mourn(self, line: Line, session: Session, name: str, key: str, last: str) -> None:
+        """The instance is dead that worked on a call: say so, unless it had finished after all."""
+        events = await self._service.store.read(key, after=last)
+        for id_, data in events:
+            await line.event(f"{name}.{id_}", data)
+        if any(_is_reply(data) for _, data in events):
+            return
+        asked = await self._service.store.take(open_key(session.id, name))
+        fault = InternalError("The server instance that worked on this call is gone. Call again.")
+        log.warning("a stream was taken up whose instance is gone")
+        if asked is not None:
+            await line.event(None, encode(jsonrpc.error(msgspec.json.decode(asked), fault)))
+
+    async def _tell_changes(self, session: Session, line: Line, after: str | None) -> None:
+        """The stream of what no request asked for."""
+        gone = asyncio.Event()
+        line.on_gone = gone.set
+        forget = self.board.at_end(session.id, gone.set)
+        try:
+            async with self._changes.following(after) as changes:
+                try:
+                    news = await changes.news()
+                except ValueError:
+                    raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
+                await line.begin(session.id)
+                if polls(session.revision) and changes.last is not None:
+                    await line.event(f"{_CHANGES}.{changes.last}", b"")
+                else:
+                    await line.put(b":\n\n")
+                while not gone.is_set() and not self._service.subscriptions.closing:
+                    for id_, message, data in news:
+                        if await self._concerns(session, message):
+                            await line.event(f"{_CHANGES}.{id_}", data)
+                    if not await _either(gone, changes.wait, KEEP_ALIVE):
+                        await line.put(b":\n\n")
+                    news = await changes.news()
+        finally:
+            forget()
+        await line.end()
+
+    async def _concerns(self, session: Session, message: JsonObject) -> bool:
+        uri = message["params"].get("uri")
+        if uri is None:
+            return True
+        now = await self.sessions.find(session.id.encode(), session.principal)
+        return uri in now.uris
+
+
+class _Passing:
+    """The reply to a client of whom nothing is kept: it can be told things, but not asked."""
+
+    push = None
+    name = ""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def emit(self, message: JsonObject) -> None:
+        if self._line.accepts.stream:
+            await self._event(encode(message))
+
+    async def keep_alive(self) -> None:
+        if self._line.streaming:
+            await self._line.put(b":\n\n")
+
+    async def finish(self, body: bytes) -> None:
+        if not self._line.streaming and self._line.accepts.json:
+            await self._line.answer(200, body)
+        else:
+            await self._event(body)
+            await self._line.end()
+
+    async def close(self) -> None:
+        await self._line.end()
+
+    async def _event(self, data: bytes) -> None:
+        if not self._line.streaming:
+            await self._line.begin(None)
+        await self._line.event(None, data)
+
+
+async def _either(gone: asyncio.Event, wait: Any, seconds: float) -> bool:
+    """Wait for news, or for the client to go away; False if neither came in time."""
+    if gone.is_set():
+        return True
+    news = asyncio.ensure_future(wait(seconds))
+    leaving = asyncio.ensure_future(gone.wait())
+    try:
+        await asyncio.wait({news, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return gone.is_set() or bool(news.done() and news.result())
+    finally:
+        for task in (news, leaving):
+            task.cancel()
+        await asyncio.gather(news, leaving, return_exceptions=True)
+
+
+def _opens(message: object) -> bool:
+    return type(message) is dict and message.get("method") == "initialize"
+
+
+def _stranger(request: Request) -> Session:
+    """Whoever sends a request, of whom nothing is known."""
+    message = request.message
+    if _opens(message):
+        jsonrpc.check(message)
+        return opened(message, "", request.principal)
+    version = request.headers.get(http.VERSION, UNSTATED.encode()).decode("latin-1")
+    return Session(id="", revision=version, capabilities=_EMPTY, client=_EMPTY, principal=request.principal)
+
+
+def _is_reply(data: bytes) -> bool:
+    if not data:
+        return False
+    message = msgspec.json.decode(data)
+    return "method" not in message
+
+
+def _unreachable() -> ProtocolError:
+    return InvalidRequest("The server cannot reach its store of sessions; try again later", status=503)

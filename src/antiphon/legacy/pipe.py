@@ -1,0 +1,104 @@
+"""An older client on a pipe: one session for as long as the pipe lasts, and messages both ways at any time."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from antiphon.errors import InvalidRequest, ProtocolError
+from antiphon.legacy.asking import Asker, Waiting
+from antiphon.legacy.desk import Desk
+from antiphon.legacy.revisions import LATEST, REQUEST
+from antiphon.legacy.session import Session, opened
+from antiphon.server.context import Channel
+from antiphon.server.service import Service
+from antiphon.types import JsonObject
+from antiphon.wire import jsonrpc
+from antiphon.wire.jsonrpc import Message, RequestId, encode, notification
+from antiphon.wire.rev2026 import PROTOCOL_VERSION
+
+_PIPE: Final = "pipe"
+_NOBODY: Final = Session(id=_PIPE, revision=LATEST, capabilities=msgspec.Raw(b"{}"), client=msgspec.Raw(b"{}"))
+
+
+class PipeDesk:
+    """Serves an older client on a pipe; what it does not claim is for the modern server beside it."""
+
+    def __init__(self, service: Service, put: Callable[[bytes], None]) -> None:
+        self._service = service
+        self._desk = Desk(service)
+        self._put = put
+        self._session: Session | None = None
+        self._waiting = Waiting("ask", service.ask_timeout)
+
+    def claims(self, message: Message) -> bool:
+        """2026-07-28, basic/versioning: per-request ``_meta`` is modern, whatever was opened before it."""
+        params = message.get("params")
+        meta = params.get("_meta") if type(params) is dict else None
+        if type(meta) is dict and PROTOCOL_VERSION in meta:
+            return False
+        return self._session is not None or message.get("method") in {"initialize", "ping"}
+
+    def takes(self, message: Message) -> bool:
+        """Take what needs no reply: an answer to what was asked, or a notification."""
+        if "method" not in message and ("result" in message or "error" in message):
+            self._waiting.answered(_PIPE, message)
+            return True
+        return "id" not in message and type(message.get("method")) is str
+
+    async def answer(self, message: Message, voice: Channel) -> bytes:
+        """The reply to a request; ``voice`` is its way out."""
+        try:
+            jsonrpc.check(message)
+            if message["method"] == "initialize":
+                return self._opened(message)
+        except ProtocolError as fault:
+            return encode(jsonrpc.error(jsonrpc.id_of(message), fault))
+        session = self._session or _NOBODY
+        way = _Way(session, self._waiting, voice, self._put, message["id"])
+        reply, _ = await self._desk.answer(message, session, way)
+        return reply
+
+    def tell(self, method: str, uri: str = "") -> None:
+        """Something changed: the service says so, from any thread."""
+        session = self._session
+        if session is not None and (not uri or uri in session.uris):
+            self._put(encode(notification(method, {"uri": uri} if uri else {})))
+
+    def close(self) -> None:
+        """The client is gone."""
+        self._waiting.give_up()
+        self._service.subscriptions.observers.discard(self)
+
+    def _opened(self, message: Message) -> bytes:
+        if self._session is not None:
+            raise InvalidRequest("There is a session on this pipe already")
+        self._session = opened(message, _PIPE)
+        self._service.subscriptions.observers.add(self)
+        return self._desk.welcome(message, self._session)
+
+
+class _Way(Asker):
+    """One request's channel on a pipe."""
+
+    __slots__ = ("_id", "_put", "_voice")
+
+    def __init__(
+        self, session: Session, waiting: Waiting, voice: Channel, put: Callable[[bytes], None], id_: RequestId
+    ) -> None:
+        super().__init__(session, waiting)
+        self._voice = voice
+        self._put = put
+        self._id = id_
+
+    def hint(self) -> JsonObject:
+        return {REQUEST: self._id}
+
+    async def emit(self, message: JsonObject) -> None:
+        await self._voice.emit(message)
+
+    async def retract(self, message: JsonObject) -> None:
+        self._put(encode(message))
+
+    async def keep_alive(self) -> None:
+        """A pipe does not time out."""

@@ -1,0 +1,75 @@
+"""A Session: what `initialize` agreed on, as plain data that any instance can take up."""
+
+import msgspec
+
+from antiphon.errors import InvalidParams
+from antiphon.legacy.revisions import negotiated
+from antiphon.server.service import Service
+from antiphon.types import JsonObject, LogLevel
+
+MAX_URIS = 1000
+"""Resources that one session may subscribe to."""
+
+
+class Session(msgspec.Struct, kw_only=True, array_like=True, gc=False):
+    """One client, from its initialize on."""
+
+    id: str
+    revision: str
+    capabilities: msgspec.Raw
+    client: msgspec.Raw
+    principal: str | None = None
+    level: LogLevel = "info"
+    """2025-11-25, server/utilities/logging: the server decides until the client has said."""
+    uris: list[str] = []
+
+    def pack(self) -> bytes:
+        return _pack(self)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> "Session":
+        return _unpack(packed)
+
+
+_pack = msgspec.json.Encoder().encode
+_unpack = msgspec.json.Decoder(Session).decode
+
+
+class _Hello(msgspec.Struct, rename="camel"):
+    protocol_version: str
+    capabilities: dict[str, object]
+    client_info: "_Client"
+
+
+class _Client(msgspec.Struct):
+    name: str
+    version: str
+
+
+def opened(message: JsonObject, id_: str, principal: str | None = None) -> Session:
+    """The session that an initialize request opens; InvalidParams if it is malformed."""
+    params = message.get("params")
+    try:
+        hello = msgspec.convert(params, _Hello)
+    except msgspec.ValidationError as fault:
+        raise InvalidParams(f"initialize is malformed: {fault}") from None
+    assert isinstance(params, dict)
+    return Session(
+        id=id_,
+        revision=negotiated(hello.protocol_version),
+        capabilities=msgspec.Raw(_pack(hello.capabilities)),
+        client=msgspec.Raw(_pack(params["clientInfo"])),
+        principal=principal,
+    )
+
+
+def welcome(service: Service, session: Session) -> JsonObject:
+    """The result of initialize."""
+    result: JsonObject = {
+        "protocolVersion": session.revision,
+        "capabilities": service.capabilities(),
+        "serverInfo": service.info,
+    }
+    if service.instructions is not None:
+        result["instructions"] = service.instructions
+    return result

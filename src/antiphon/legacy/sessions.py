@@ -1,0 +1,106 @@
+"""Sessions: opened, found again by any instance, touched while they are used, and gone after a while without use."""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from typing import Final
+
+from antiphon.errors import InvalidRequest
+from antiphon.legacy.session import Session, opened
+from antiphon.stores.store import Store, StoreError
+from antiphon.wire.jsonrpc import Message
+
+_OFTEN: Final = 10
+"""A session in use is written again this many times within its time to live."""
+
+
+class Sessions:
+    """The sessions of a server. Each is a value in the store; this instance remembers only when it used which."""
+
+    def __init__(self, store: Store, *, ttl: float, most: int) -> None:
+        self._store = store
+        self._ttl = ttl
+        self._most = most
+        self._used: dict[str, float] = {}
+        """When each session was last written from here, the longest ago first."""
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    async def open(self, message: Message, principal: str | None) -> Session:
+        if len(self._used) >= self._most:
+            await self._sweep()
+            if len(self._used) >= self._most:
+                raise InvalidRequest("There are too many sessions; try again later", status=503)
+        session = opened(message, secrets.token_urlsafe(18), principal)
+        await self.keep(session)
+        return session
+
+    async def find(self, id_: bytes | None, principal: str | None) -> Session:
+        """The session of a request; the error says whether there is none, or none any more."""
+        if id_ is None:
+            raise InvalidRequest("The Mcp-Session-Id header is missing: initialize first", status=400)
+        name = id_.decode("latin-1")
+        packed = await self._store.get(_key(name)) if len(name) < 100 else None
+        if packed is None:
+            self._used.pop(name, None)
+            raise _gone()
+        session = Session.unpack(packed)
+        if session.principal != principal:
+            raise _gone()  # somebody else's, and nobody is told that there is one
+        if time.monotonic() - self._used.get(name, 0.0) > self._ttl / _OFTEN:
+            await self._write(name, packed)
+        return session
+
+    async def keep(self, session: Session) -> None:
+        await self._write(session.id, session.pack())
+
+    async def touch(self, name: str) -> None:
+        """Keep a session that is in use although it sends nothing."""
+        packed = await self._store.get(_key(name))
+        if packed is not None:
+            await self._write(name, packed)
+
+    async def end(self, session: Session) -> None:
+        self._used.pop(session.id, None)
+        await self._store.take(_key(session.id))
+
+    async def _write(self, name: str, packed: bytes) -> None:
+        await self._store.put(_key(name), packed, ttl=self._ttl)
+        self._used.pop(name, None)
+        self._used[name] = time.monotonic()
+        if self._sweeping is None:
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeping = loop.call_later(min(self._ttl / 2, 60.0), self._start_sweep, loop)
+
+    def _start_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweeping = None
+        self._task = loop.create_task(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Forget the sessions that have not been used for too long, here and in a store that does not do so itself."""
+        now = time.monotonic()
+        for name, used in list(self._used.items()):
+            if now - used <= self._ttl:
+                break
+            with contextlib.suppress(StoreError):
+                if await self._store.get(_key(name)) is None:
+                    await self._store.take(_key(name))
+            # One that is alive is used at another instance.
+            self._used.pop(name, None)
+        if self._used and self._sweeping is None:
+            self._sweep_later()
+
+
+def _key(name: str) -> str:
+    return f"antiphon:session:{name}"
+
+
+def _gone() -> InvalidRequest:
+    return InvalidRequest("Session not found: it has ended, or was never there. Initialize a new one.", status=404)

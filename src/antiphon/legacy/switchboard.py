@@ -1,0 +1,316 @@
+"""The Switchboard: connects what belongs together, within this instance and, through a shared store, across all.
+
+A client's answer may arrive at another instance than the one that waits for it, and a client may come back for a stream
+at a third. What is kept for that is in the store: sessions, events, and which instances are alive. What must be heard
+at once goes over two channels: one for each instance, and one for all of them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.legacy.asking import Waiting
+from antiphon.legacy.reply import Reply, open_key
+from antiphon.stores.store import Store, StoreError
+from antiphon.wire.jsonrpc import Message, RequestId, encode
+
+log = logging.getLogger("antiphon")
+
+BEAT: Final = 1.0
+"""Seconds between the signs of life of an instance that has streams."""
+DEAD: Final = 3.0
+"""Seconds without one after which it counts as dead."""
+LINGER: Final = 5.0
+"""Seconds that the channels stay open after the last request."""
+EVERYBODY: Final = "antiphon:everybody"
+_decode = msgspec.json.Decoder().decode
+
+
+class Switchboard:
+    """The requests, streams and questions of this instance, and the way to those of others."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        shared: bool,
+        ttl: float,
+        buffer: int,
+        ask_timeout: float | None,
+        touch: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self.store = store
+        self.ttl = ttl
+        self.buffer = buffer
+        self.instance = secrets.token_hex(6)
+        self.waiting = Waiting(self.instance, ask_timeout)
+        self._shared = shared
+        self._touch = touch
+        self._count = 0
+        self._replies: dict[str, Reply] = {}
+        self._running: dict[tuple[str, RequestId], asyncio.Task[Any]] = {}
+        self._ending: dict[str, set[Callable[[], None]]] = {}
+        self._active = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._tuned: asyncio.Future[None] | None = None
+        self._linger: asyncio.TimerHandle | None = None
+
+    # --- requests under way ---------------------------------------------------------------------------------------
+
+    def begin(self, session: str, id_: RequestId, task: "asyncio.Task[Any] | None") -> None:
+        """A request is under way: it can be cancelled from anywhere."""
+        if task is not None:
+            self._running[session, id_] = task
+        if self._shared:
+            self._hold()
+
+    def done(self, session: str, id_: RequestId) -> None:
+        self._running.pop((session, id_), None)
+        if self._shared:
+            self._release()
+
+    def is_running(self, session: str, id_: RequestId) -> bool:
+        return (session, id_) in self._running
+
+    async def cancel(self, session: str, id_: object) -> None:
+        if (type(id_) is int or type(id_) is str) and not self._cancel(session, id_):
+            await self._tell(EVERYBODY, {"cancel": [session, id_]})
+
+    async def deliver(self, session: str, answer: Message) -> None:
+        """Hand a client's answer to whoever waits for it."""
+        id_ = answer.get("id")
+        if self.waiting.answered(session, answer) or type(id_) is not str:
+            return
+        instance, dash, _ = id_.rpartition("-")
+        if dash and instance != self.instance:
+            await self._tell(_channel(instance), {"answer": [session, answer]})
+
+    async def end(self, session: str) -> None:
+        """The session is over: nothing of it goes on, anywhere."""
+        self._end(session)
+        await self._tell(EVERYBODY, {"end": session})
+
+    def at_end(self, session: str, then: Callable[[], None]) -> Callable[[], None]:
+        """Call something when a session ends; returns what takes that back."""
+        callbacks = self._ending.setdefault(session, set())
+        callbacks.add(then)
+
+        def forget() -> None:
+            callbacks.discard(then)
+            if not callbacks and self._ending.get(session) is callbacks:
+                del self._ending[session]
+
+        return forget
+
+    # --- streams --------------------------------------------------------------------------------------------------
+
+    def new_stream(self) -> str:
+        self._count += 1
+        return f"{self.instance}-{self._count}"
+
+    async def opened(self, reply: Reply) -> None:
+        """A stream begins here: from now on others must be able to find us, and to see that we live."""
+        self._replies[reply.name] = reply
+        self._hold()
+        if self._shared:
+            await self._in_tune()
+
+    def closed(self, reply: Reply) -> None:
+        if self._replies.pop(reply.name, None) is not None:
+            self._release()
+
+    async def poke(self, channel: str) -> None:
+        """Let those who follow a stream know that there is something new."""
+        with contextlib.suppress(StoreError):
+            await self.store.publish(channel, b"")
+
+    async def resumed(self, name: str) -> None:
+        """A client came back here for a stream."""
+        reply = self._replies.get(name)
+        if reply is not None:
+            await reply.give_way()
+        else:
+            await self._tell(_channel(owner_of(name)), {"resumed": name})
+
+    async def left(self, name: str) -> None:
+        """And went away again before its end."""
+        reply = self._replies.get(name)
+        if reply is not None:
+            reply.left()
+        else:
+            await self._tell(_channel(owner_of(name)), {"left": name})
+
+    async def is_alive(self, name: str) -> bool:
+        """Whether the instance lives that a stream comes from."""
+        owner = owner_of(name)
+        if owner == self.instance:
+            return name in self._replies
+        return self._shared and await self.store.get(_alive(owner)) is not None
+
+    @contextlib.asynccontextmanager
+    async def following(self, channel: str) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
+        """Hear of news on a channel: a function that waits for some, at most so many seconds; False if none came."""
+        news = asyncio.Event()
+
+        async def listen(messages: AsyncIterator[bytes]) -> None:
+            async for _ in messages:
+                news.set()
+
+        async def wait(seconds: float) -> bool:
+            try:
+                async with asyncio.timeout(seconds):
+                    await news.wait()
+            except TimeoutError:
+                return False
+            news.clear()
+            return True
+
+        async with self.store.subscribe(channel) as messages:
+            listening = asyncio.create_task(listen(messages))
+            try:
+                yield wait
+            finally:
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
+
+    def close(self) -> None:
+        """The server goes down: nobody can be waited for any more."""
+        self.waiting.give_up()
+        for session in list(self._ending):
+            self._end(session, cancel=False)
+        self._stop()
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _cancel(self, session: str, id_: RequestId) -> bool:
+        task = self._running.get((session, id_))
+        if task is None:
+            return False
+        task.cancel("cancelled by the client")
+        return True
+
+    def _end(self, session: str, *, cancel: bool = True) -> None:
+        for then in list(self._ending.pop(session, ())):
+            then()
+        self.waiting.give_up(session)
+        if cancel:
+            for owner, id_ in [key for key in self._running if key[0] == session]:
+                self._cancel(owner, id_)
+
+    async def _tell(self, channel: str, what: object) -> None:
+        if self._shared:
+            await self.store.publish(channel, encode(what))
+
+    def _hold(self) -> None:
+        """Something goes on: keep the channels open."""
+        self._active += 1
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        if not self._tasks or self._loop is not asyncio.get_running_loop():
+            self._start()
+
+    def _release(self) -> None:
+        self._active -= 1
+        if self._active == 0 and self._loop is not None:
+            self._linger = self._loop.call_later(LINGER, self._stop)
+
+    def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tasks = [self._loop.create_task(self._refresh())]
+        if self._shared:
+            self._tuned = self._loop.create_future()
+            self._tasks.append(self._loop.create_task(self._listen(self._tuned)))
+            self._tasks.append(self._loop.create_task(self._beat()))
+
+    def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+        self._tuned = None
+        self._linger = None
+
+    async def _in_tune(self) -> None:
+        """Wait until what others send us arrives, and until they can see that we live."""
+        await self.store.put(_alive(self.instance), b"", ttl=DEAD)
+        if self._tuned is not None:
+            await asyncio.shield(self._tuned)
+
+    async def _listen(self, tuned: "asyncio.Future[None]") -> None:
+        """Hear what other instances have for this one."""
+        wait = 0.1
+        while True:
+            try:
+                async with (
+                    self.store.subscribe(_channel(self.instance)) as own,
+                    self.store.subscribe(EVERYBODY) as all_,
+                ):
+                    if not tuned.done():
+                        tuned.set_result(None)
+                    wait = 0.1
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(self._hear(own))
+                        group.create_task(self._hear(all_))
+            except* StoreError as faults:
+                log.warning("instances cannot hear each other: %s", faults.exceptions[0])
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, 5.0)
+
+    async def _hear(self, messages: AsyncIterator[bytes]) -> None:
+        async for data in messages:
+            try:
+                await self._heard(_decode(data))
+            except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+                log.warning("another instance sent what this one does not understand")
+
+    async def _heard(self, what: Any) -> None:
+        match what:
+            case {"answer": [session, answer]}:
+                self.waiting.answered(session, answer)
+            case {"cancel": [session, id_]}:
+                self._cancel(session, id_)
+            case {"end": session}:
+                self._end(session)
+            case {"resumed": name} if name in self._replies:
+                await self._replies[name].give_way()
+            case {"left": name} if name in self._replies:
+                self._replies[name].left()
+            case _:
+                pass
+
+    async def _beat(self) -> None:
+        """Show that this instance lives."""
+        while True:
+            with contextlib.suppress(StoreError):
+                await self.store.put(_alive(self.instance), b"", ttl=DEAD)
+            await asyncio.sleep(BEAT)
+
+    async def _refresh(self) -> None:
+        """Keep alive what is in use, however long a person thinks."""
+        while True:
+            await asyncio.sleep(min(60.0, self.ttl / 3))
+            with contextlib.suppress(StoreError):
+                for reply in list(self._replies.values()):
+                    await self.store.put(open_key(reply.session.id, reply.name), encode(reply.id), ttl=self.ttl)
+                    await self._touch(reply.session.id)
+                for session in list(self._ending):
+                    await self._touch(session)
+
+
+def owner_of(name: str) -> str:
+    """The instance that a stream comes from."""
+    return name.rpartition("-")[0]
+
+
+def _channel(instance: str) -> str:
+    return f"antiphon:instance:{instance}"
+
+
+def _alive(instance: str) -> str:
+    return f"antiphon:alive:{instance}"
