@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from antiphon.cli import workers as crew
 from antiphon.cli.address import Address, listen
 from antiphon.cli.find import Target, find, read
+from antiphon.eras import Legacy
 from antiphon.transports.asgi import LOCAL_HOSTS
 
 
@@ -30,6 +31,13 @@ from antiphon.transports.asgi import LOCAL_HOSTS
 @click.option("--reload", is_flag=True, help="Start anew whenever a Python file changes.")
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Also serve requests for this Host (* for all).")
 @click.option("--allow-origin", multiple=True, metavar="ORIGIN", help="Also serve pages of this Origin (* for all).")
+@click.option(
+    "--legacy",
+    type=click.Choice(["sessions", "stateless", "reject"]),
+    default="sessions",
+    show_default=True,
+    help="How clients of 2025-11-25 and before are served.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -43,6 +51,7 @@ def command(
     reload: bool,
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
+    legacy: Legacy,
 ) -> None:
     """Serve the Server in TARGET.
 
@@ -68,6 +77,7 @@ def command(
         path=path,
         hosts=[*LOCAL_HOSTS, *address.names, *allow_host],
         origins=[*LOCAL_HOSTS, *allow_origin],
+        legacy=legacy,
     )
     if address.is_everywhere and not allow_host:
         click.echo("Only requests to localhost are answered: --allow-host NAME admits others", err=True)

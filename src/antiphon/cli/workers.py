@@ -9,13 +9,16 @@ import sys
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, Final
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from antiphon.cli.find import Target, find
+from antiphon.eras import Legacy
 from antiphon.rounds.seal import generate_key
 from antiphon.transports.asgi import Endpoint
 from antiphon.transports.serve import SETTINGS
@@ -32,13 +35,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     hosts: list[str]
     origins: list[str]
+    legacy: Legacy = "sessions"
+    store: str | None = None
+    """A file that all workers keep sessions and claims in, where the target names no store of its own."""
     announce: str | None = None
 
     def endpoint(self) -> Endpoint:
         server = find(self.target)
         if self.announce is not None:
             click.echo(f"Serving {server.info.name} on {self.announce}", err=True)
-        return server.asgi(path=self.path, allowed_hosts=self.hosts, allowed_origins=self.origins)
+        if self.store is not None and not server.has_shared_store:
+            from antiphon.stores.sqlite import SQLiteStore  # for several processes only
+
+            server.use_store(SQLiteStore(self.store))
+        return server.asgi(path=self.path, allowed_hosts=self.hosts, allowed_origins=self.origins, legacy=self.legacy)
 
 
 def endpoint() -> Endpoint:
@@ -61,12 +71,14 @@ def run(job: Job, sockets: list[socket.socket], count: int) -> None:
     from uvicorn import Server  # what a stdio server need not load
     from uvicorn.supervisors import Multiprocess
 
-    config = _config(job, workers=count)
-    options: dict[str, Any] = {"sockets": sockets}
-    if "target" in signature(Multiprocess).parameters:  # uvicorn before 0.52
-        options["target"] = Server(config).run
-    supervisor = Multiprocess(config, **options)
-    supervisor.run()
+    with TemporaryDirectory(prefix="antiphon-") as folder:
+        # Whichever worker a client of an earlier revision comes to must know its session.
+        config = _config(replace(job, store=str(Path(folder, "workers.db"))), workers=count)
+        options: dict[str, Any] = {"sockets": sockets}
+        if "target" in signature(Multiprocess).parameters:  # uvicorn before 0.52
+            options["target"] = Server(config).run
+        supervisor = Multiprocess(config, **options)
+        supervisor.run()
     if any(worker.process.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
         raise click.ClickException("A worker could not start")
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -13,23 +14,43 @@ from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode, notification
 
 STREAM: Final = "antiphon:changes"
+LONG: Final = 3600.0
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+log = logging.getLogger("antiphon")
+
+
+class Change(NamedTuple):
+    id: str
+    uri: str | None
+    """The resource that changed, if it was one."""
+    data: bytes
 
 
 class Changes:
-    """The changes of a server, from all its instances, for all its sessions."""
+    """The changes of a server, from all its instances, for all its sessions. One task reads them for all streams."""
 
     def __init__(self, board: Switchboard, *, shared: bool) -> None:
         self._board = board
         self._shared = shared
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.wanted = False
-        """Whether there is, or was, anybody here to tell."""
+        self._readers: set[Reader] = set()
+        self._reading: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._last: str | None = None
+        self._wanted = False
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    def want(self) -> None:
+        """There is somebody who may want to hear of changes."""
+        self._wanted = True
+        self._loop = asyncio.get_running_loop()
 
     def tell(self, method: str, uri: str = "") -> None:
         """Something changed: the service says so, from any thread."""
-        if not self.wanted and not self._shared:
+        if not self._wanted and not self._shared:
             return
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
@@ -39,19 +60,8 @@ class Changes:
     def close(self) -> None:
         """The server goes down."""
         self._board.close()
-
-    def want(self) -> None:
-        self.wanted = True
-        self._loop = asyncio.get_running_loop()
-
-    @contextlib.asynccontextmanager
-    async def following(self, after: str | None) -> AsyncIterator["Follower"]:
-        """The changes after one of them, or from now on."""
-        async with self._board.following(STREAM) as wait:
-            if after is None:
-                events = await self._board.store.read(STREAM)
-                after = events[-1][0] if events else None
-            yield Follower(self._board, wait, after)
+        for reader in self._readers:
+            reader.wake()
 
     def _keep(self, message: JsonObject) -> None:
         task = asyncio.ensure_future(self._append(message))
@@ -59,27 +69,91 @@ class Changes:
         task.add_done_callback(self._tasks.discard)
 
     async def _append(self, message: JsonObject) -> None:
-        with contextlib.suppress(StoreError):
+        try:
             await self._board.store.append(STREAM, encode(message), limit=self._board.buffer, ttl=self._board.ttl)
             await self._board.poke(STREAM)
+        except StoreError as fault:
+            log.warning("a change could not be told to older clients: %s", fault)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def following(self, after: str | None) -> AsyncIterator["Reader"]:
+        """The changes after one of them, or from now on; ValueError if there never was such a one."""
+        await self._read()
+        reader = Reader(self._last)
+        self._readers.add(reader)
+        try:
+            if after is not None and self._last is not None:
+                missed = await self._board.store.read(STREAM, after=after)
+                reader.waiting[:0] = [_change(id_, data) for id_, data in missed if id_ <= self._last]
+                reader.wake()
+            yield reader
+        finally:
+            self._readers.discard(reader)
+            if not self._readers and self._reading is not None:
+                self._reading.cancel()
+                self._reading = None
+
+    async def _read(self) -> None:
+        """See to it that changes are read, from now on at the latest."""
+        if self._reading is None or self._reading.done():
+            self._ready = asyncio.get_running_loop().create_future()
+            self._reading = asyncio.create_task(self._distribute(self._ready))
+        assert self._ready is not None
+        await asyncio.shield(self._ready)
+
+    async def _distribute(self, ready: "asyncio.Future[None]") -> None:
+        try:
+            async with self._board.following(STREAM) as wait:
+                events = await self._board.store.read(STREAM)
+                self._last = events[-1][0] if events else None
+                ready.set_result(None)
+                while True:
+                    await wait(LONG)
+                    for id_, data in await self._board.store.read(STREAM, after=self._last):
+                        self._last = id_
+                        for reader in self._readers:
+                            reader.put(_change(id_, data))
+        except StoreError as fault:
+            if not ready.done():
+                ready.set_exception(fault)
+            else:
+                log.warning("changes can no longer be told to older clients: %s", fault)
 
 
-class Follower:
-    """One reader of the changes."""
+class Reader:
+    """One stream's share of the changes."""
 
-    __slots__ = ("_board", "_wait", "last")
+    __slots__ = ("_news", "last", "waiting")
 
-    def __init__(self, board: Switchboard, wait: Any, last: str | None) -> None:
-        self._board = board
-        self._wait = wait
+    def __init__(self, last: str | None) -> None:
         self.last = last
+        """The newest change when the stream began."""
+        self.waiting: list[Change] = []
+        self._news = asyncio.Event()
 
-    async def news(self) -> list[tuple[str, JsonObject, bytes]]:
-        """What happened since the last look: ids, messages, and their bytes."""
-        events = await self._board.store.read(STREAM, after=self.last)
-        if events:
-            self.last = events[-1][0]
-        return [(id_, _decode(data), data) for id_, data in events]
+    def put(self, change: Change) -> None:
+        self.waiting.append(change)
+        self._news.set()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def take(self) -> list[Change]:
+        taken, self.waiting = self.waiting, []
+        self._news.clear()
+        return taken
 
     async def wait(self, seconds: float) -> bool:
-        return bool(await self._wait(seconds))
+        """Wait for news; False if none came in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _change(id_: str, data: bytes) -> Change:
+    return Change(id_, _decode(data)["params"].get("uri"), data)

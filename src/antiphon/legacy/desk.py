@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeAlias, cast
 from antiphon.errors import CannotAsk, InvalidParams, MethodNotFound, ProtocolError
 from antiphon.legacy.request import Request, Voiceless, failure
 from antiphon.legacy.revisions import URL_REQUIRED, knows_modes
-from antiphon.legacy.session import MAX_URIS, Session, welcome
+from antiphon.legacy.session import MAX_BYTES, MAX_URIS, Session, welcome
 from antiphon.protocol.loop import FIRST_PAUSE, LAST_PAUSE
 from antiphon.server.context import Channel
 from antiphon.server.service import Service
@@ -151,8 +151,8 @@ def _subscribe(session: Session, params: JsonObject) -> tuple[JsonObject, bool]:
     uri = _uri(params, "resources/subscribe")
     if uri in session.uris:
         return {}, False
-    if len(session.uris) >= MAX_URIS:
-        raise InvalidParams(f"A session may subscribe to at most {MAX_URIS} resources")
+    if len(session.uris) >= MAX_URIS or sum(map(len, session.uris)) + len(uri) > MAX_BYTES:
+        raise InvalidParams(f"A session may subscribe to at most {MAX_URIS} resources of {MAX_BYTES} letters in all")
     session.uris = [*session.uris, uri]
     return {}, True
 

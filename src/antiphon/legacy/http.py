@@ -30,6 +30,8 @@ log = logging.getLogger("antiphon")
 
 LOOK: Final = 1.0
 """Seconds between looks whether the instance is alive whose stream is read here."""
+MAX_BATCH: Final = 100
+"""Messages that may come at once."""
 _REVISIONS: Final = frozenset(revision.encode() for revision in REVISIONS)
 _EMPTY: Final = msgspec.Raw(b"{}")
 _CHANGES: Final = "changes"
@@ -85,7 +87,7 @@ class HttpDesk:
 
     def claims_bytes(self, headers: RawHeaders, body: bytes) -> bool:
         version = headers.get(http.VERSION)
-        return body[:1] == b"[" and (version is None or version == b"2025-03-26") and SESSION in headers
+        return body[:64].lstrip()[:1] == b"[" and (version is None or version == b"2025-03-26") and SESSION in headers
 
     def take_over(self, exchange: Exchange) -> Exchange:
         return taken_over(exchange)
@@ -170,25 +172,25 @@ class HttpDesk:
 
     async def _call(self, session: Session, request: Request, line: Line, message: Message) -> None:
         id_ = message["id"]
-        if self.board.is_running(session.id, id_) and self._keeps:
-            raise InvalidRequest(f"There is a request under way with the id {id_!r}")
+        if self._keeps:
+            self._check_free(session, [id_])
         reply = self._reply(session, line, id_)
-        task = asyncio.current_task()
-        self.board.begin(session.id, id_, task if self._keeps else None)
+        self.board.begin(session.id, id_, asyncio.current_task() if self._keeps else None)
         try:
             body, changed = await self._desk.answer(message, session, reply, request.headers)
             if changed and self._keeps:
                 await self.sessions.keep(session)
             await reply.finish(body)
         except asyncio.CancelledError:
-            if line.gone or task is None:
+            if not self.board.was_cancelled(session.id, id_):
+                await reply.abandon()
                 raise
             # 2025-11-25, basic/utilities/cancellation: a cancelled request is not answered.
-            task.uncancel()
             await reply.close()
             await line.answer(202, b"")
         finally:
             self.board.done(session.id, id_)
+            reply.let_go()
 
     def _reply(self, session: Session, line: Line, id_: int | str | None) -> "Reply | _Passing":
         return Reply(session, self.board, line, id_) if self._keeps else _Passing(line)
@@ -197,6 +199,8 @@ class HttpDesk:
         """2025-03-26, basic: several messages at once, each answered as if it had come alone."""
         if not batches(session.revision):
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
+        if len(request.message) > MAX_BATCH:
+            raise InvalidRequest(f"A batch may have at most {MAX_BATCH} messages", status=413)
         reply = Reply(session, self.board, line, None)
         calls: list[Message] = []
         for message in request.message:
@@ -213,15 +217,35 @@ class HttpDesk:
         if not calls:
             await line.answer(202, b"")
             return
-        answered = await asyncio.gather(
-            *(self._desk.answer(message, session, reply, request.headers) for message in calls)
-        )
-        if any(changed for _, changed in answered):
-            await self.sessions.keep(session)
-        if reply.name:
-            await reply.finish(*(body for body, _ in answered))
-        else:
-            await self._plain(line, b"[" + b",".join(body for body, _ in answered) + b"]", [])
+        self._check_free(session, [message["id"] for message in calls])
+        try:
+            answered = await asyncio.gather(*(self._one(session, request, reply, message) for message in calls))
+            if any(changed for _, changed in answered):
+                await self.sessions.keep(session)
+            await reply.finish(*(body for body, _ in answered if body), batch=True)
+        except asyncio.CancelledError:
+            await reply.abandon()
+            raise
+        finally:
+            reply.let_go()
+
+    async def _one(self, session: Session, request: Request, reply: Reply, message: Message) -> tuple[bytes, bool]:
+        """The reply to one request of a batch; nothing if it was cancelled."""
+        id_ = message["id"]
+        self.board.begin(session.id, id_, asyncio.current_task())
+        try:
+            return await self._desk.answer(message, session, reply, request.headers)
+        except asyncio.CancelledError:
+            if not self.board.was_cancelled(session.id, id_):
+                raise
+            return b"", False
+        finally:
+            self.board.done(session.id, id_)
+
+    def _check_free(self, session: Session, ids: list[int | str]) -> None:
+        for at, id_ in enumerate(ids):
+            if self.board.is_running(session.id, id_) or id_ in ids[:at]:
+                raise InvalidRequest(f"There is a request under way with the id {id_!r}")
 
     async def _notified(self, session: Session, message: Message) -> None:
         if message["method"] == "notifications/cancelled":
@@ -245,38 +269,40 @@ class HttpDesk:
         """Go on with a stream where a client left it, wherever it comes from."""
         store, key = self._service.store, stream_key(session.id, name)
         gone = asyncio.Event()
-        line.on_gone = gone.set
-        async with self.board.following(key) as wait:
+        line.on_gone = stop = gone.set
+        async with self.board.following(key) as wait, self.board.reading(session.id, name, stop):
+            # In this order: what is not under way any more has all its events.
+            under_way = await store.get(open_key(session.id, name))
             try:
                 events = await store.read(key, after=last)
             except ValueError:
                 raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
-            under_way = await store.get(open_key(session.id, name))
             if not events and under_way is None:
                 raise InvalidRequest("That stream is over, and what was on it is no longer kept")
             await line.begin(session.id)
             await line.put(b":\n\n")
-            forget = self.board.at_end(session.id, gone.set)
-            try:
-                if under_way is not None:
-                    await self.board.resumed(name)
-                finished = False
-                while not gone.is_set():
-                    for id_, data in events:
-                        last = id_
-                        await line.event(f"{name}.{id_}", data)
-                        finished = finished or _is_reply(data)
-                    if finished:
-                        break
-                    if not await _either(gone, wait, LOOK) and not await self.board.is_alive(name):
-                        await self._mourn(line, session, name, key, last)
-                        break
-                    events = await store.read(key, after=last)
-                if gone.is_set() and not finished:
+            if under_way is not None:
+                await self.board.resumed(name)
+            while not gone.is_set():
+                for id_, data in events:
+                    last = id_
+                    await line.event(f"{name}.{id_}", data)
+                if under_way is None or await self._is_over(session, name, under_way, events):
+                    break
+                if not await _either(gone, wait, LOOK) and not await self.board.is_alive(name):
+                    await self._mourn(line, session, name, key, last)
+                    break
+                events = await store.read(key, after=last)
+            else:
+                if line.gone:
                     await self.board.left(name)
-            finally:
-                forget()
         await line.end()
+
+    async def _is_over(self, session: Session, name: str, id_: bytes, events: list[tuple[str, bytes]]) -> bool:
+        """Whether a stream has ended: with the reply, or with the last of those to a batch, which has no id."""
+        if not any(_is_reply(data) for _, data in events):
+            return False
+        return id_ != b"null" or await self._service.store.get(open_key(session.id, name)) is None
 
     async def _mourn(self, line: Line, session: Session, name: str, key: str, last: str) -> None:
         """The instance is dead that worked on a call: say so, unless it had finished after all."""
@@ -293,35 +319,33 @@ class HttpDesk:
 
     async def _tell_changes(self, session: Session, line: Line, after: str | None) -> None:
         """The stream of what no request asked for."""
-        gone = asyncio.Event()
-        line.on_gone = gone.set
-        forget = self.board.at_end(session.id, gone.set)
+        gone = False
+
+        def leave() -> None:
+            nonlocal gone
+            gone = True
+            changes.wake()
+
         try:
-            async with self._changes.following(after) as changes:
-                try:
-                    news = await changes.news()
-                except ValueError:
-                    raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
+            async with self._changes.following(after) as changes, self.board.reading(session.id, _CHANGES, leave):
+                line.on_gone = leave
                 await line.begin(session.id)
                 if polls(session.revision) and changes.last is not None:
-                    await line.event(f"{_CHANGES}.{changes.last}", b"")
+                    await line.event(f"{_CHANGES}.{after or changes.last}", b"")
                 else:
                     await line.put(b":\n\n")
-                while not gone.is_set() and not self._service.subscriptions.closing:
-                    for id_, message, data in news:
-                        if await self._concerns(session, message):
-                            await line.event(f"{_CHANGES}.{id_}", data)
-                    if not await _either(gone, changes.wait, KEEP_ALIVE):
+                while not gone and not self._service.subscriptions.closing:
+                    for change in changes.take():
+                        if change.uri is None or await self._is_subscribed(session, change.uri):
+                            await line.event(f"{_CHANGES}.{change.id}", change.data)
+                    if not await changes.wait(KEEP_ALIVE):
                         await line.put(b":\n\n")
-                    news = await changes.news()
-        finally:
-            forget()
+        except ValueError:
+            raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
         await line.end()
 
-    async def _concerns(self, session: Session, message: JsonObject) -> bool:
-        uri = message["params"].get("uri")
-        if uri is None:
-            return True
+    async def _is_subscribed(self, session: Session, uri: str) -> bool:
+        """As it is now: another instance may have changed it."""
         now = await self.sessions.find(session.id.encode(), session.principal)
         return uri in now.uris
 
@@ -352,6 +376,12 @@ class _Passing:
 
     async def close(self) -> None:
         await self._line.end()
+
+    async def abandon(self) -> None:
+        """Nobody comes back here."""
+
+    def let_go(self) -> None:
+        """Nothing was held."""
 
     async def _event(self, data: bytes) -> None:
         if not self._line.streaming:

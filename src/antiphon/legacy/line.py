@@ -28,7 +28,9 @@ class Line(Exchange):
         return not self.ended and not self.gone
 
     async def answer(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        """The whole response."""
+        """The whole response; where a stream has begun, its end."""
+        if self.streaming:
+            await self.end()
         if not self.is_open:
             return
         self.ended = True
@@ -63,8 +65,8 @@ class Line(Exchange):
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self) -> None:
-        """End the response; the client may come back for what follows."""
-        if self.is_open:
+        """End the stream, if there is one; the client may come back for what follows."""
+        if self.is_open and self.streaming:
             self.ended = True
             await self._send({"type": "http.response.body", "body": b""})
 

@@ -3,14 +3,14 @@
 import asyncio
 from typing import Protocol
 
-from antiphon.errors import CannotAsk
+from antiphon.errors import CannotAsk, InternalError
 from antiphon.legacy.asking import Asker, Waiting
 from antiphon.legacy.line import Line
 from antiphon.legacy.revisions import polls
 from antiphon.legacy.session import Session
 from antiphon.stores.store import Store
 from antiphon.types import JsonObject
-from antiphon.wire.jsonrpc import RequestId, encode
+from antiphon.wire.jsonrpc import RequestId, encode, error
 
 KEPT = 30.0
 """Seconds that a stream which was sent to its end is kept, in case the end did not arrive."""
@@ -50,10 +50,8 @@ class Reply(Asker):
         "_streams",
         "_task",
         "_timer",
-        "cancelled",
         "id",
         "name",
-        "resumed",
     )
 
     def __init__(self, session: Session, streams: Streams, line: Line, id_: RequestId | None) -> None:
@@ -61,9 +59,6 @@ class Reply(Asker):
         self.id = id_
         self.name = ""
         """The stream's name, once there is one."""
-        self.cancelled = False
-        self.resumed = False
-        """Whether the client reads the stream elsewhere."""
         self._absent = False
         self._asking = 0
         self._streams = streams
@@ -115,11 +110,13 @@ class Reply(Asker):
                 await self._line.end()
             self._wait(retry + GRACE)
 
-    async def finish(self, *replies: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-        """The end: the reply, or the replies to a batch."""
+    async def finish(self, *replies: bytes, batch: bool = False) -> None:
+        """The end: the reply, or those replies to a batch that there are."""
+        if not self.name and not replies:
+            await self._line.answer(202, b"")
+            return
         if not self.name and self._line.accepts.json:
-            body = replies[0] if len(replies) == 1 else b"[" + b",".join(replies) + b"]"
-            await self._line.answer(200, body, headers or ())
+            await self._line.answer(200, b"[" + b",".join(replies) + b"]" if batch else replies[0])
             return
         for reply in replies:
             await self._append(reply, last=reply is replies[-1])
@@ -127,18 +124,28 @@ class Reply(Asker):
 
     async def close(self) -> None:
         """End the stream, if there is one."""
-        if self._timer is not None:
-            self._timer.cancel()
         if self.name:
-            self._streams.closed(self)
             await self._streams.store.take(open_key(self._session.id, self.name))
             if not self._line.is_open:
                 await self._streams.poke(self.key)
         await self._line.end()
 
+    async def abandon(self) -> None:
+        """The call was given up: whoever still comes back for its stream finds that out."""
+        if self.name and self._line.gone:
+            fault = InternalError("The client was away for too long while it was asked, so the call was given up.")
+            await self.finish(encode(error(self.id, fault)))
+
+    def let_go(self) -> None:
+        """Nothing more will be said."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.name:
+            self._streams.closed(self)
+
     async def give_way(self) -> None:
         """The client has come back elsewhere, and reads the stream there."""
-        self.resumed = True
+        self._absent = False
         if self._timer is not None:
             self._timer.cancel()
         await self._line.end()
@@ -146,7 +153,6 @@ class Reply(Asker):
 
     def left(self) -> None:
         """The client has gone away from where it came back."""
-        self.resumed = False
         self._wait(GRACE)
 
     def _has_begun(self) -> bool:

@@ -9,6 +9,8 @@ from antiphon.types import JsonObject, LogLevel
 
 MAX_URIS = 1000
 """Resources that one session may subscribe to."""
+MAX_BYTES = 64 * 1024
+"""And what it may weigh: every session is kept, and read with each of its requests."""
 
 
 class Session(msgspec.Struct, kw_only=True, array_like=True, gc=False):
@@ -54,13 +56,16 @@ def opened(message: JsonObject, id_: str, principal: str | None = None) -> Sessi
     except msgspec.ValidationError as fault:
         raise InvalidParams(f"initialize is malformed: {fault}") from None
     assert isinstance(params, dict)
-    return Session(
+    session = Session(
         id=id_,
         revision=negotiated(hello.protocol_version),
         capabilities=msgspec.Raw(_pack(hello.capabilities)),
         client=msgspec.Raw(_pack(params["clientInfo"])),
         principal=principal,
     )
+    if len(session.capabilities) + len(session.client) > MAX_BYTES:
+        raise InvalidParams(f"initialize is too large: capabilities and clientInfo may have {MAX_BYTES} bytes")
+    return session
 
 
 def welcome(service: Service, session: Session) -> JsonObject:

@@ -54,7 +54,9 @@ class Switchboard:
         self._count = 0
         self._replies: dict[str, Reply] = {}
         self._running: dict[tuple[str, RequestId], asyncio.Task[Any]] = {}
+        self._cancelled: set[tuple[str, RequestId]] = set()
         self._ending: dict[str, set[Callable[[], None]]] = {}
+        self._readers: dict[tuple[str, str], Callable[[], None]] = {}
         self._active = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -72,11 +74,19 @@ class Switchboard:
 
     def done(self, session: str, id_: RequestId) -> None:
         self._running.pop((session, id_), None)
+        self._cancelled.discard((session, id_))
         if self._shared:
             self._release()
 
     def is_running(self, session: str, id_: RequestId) -> bool:
         return (session, id_) in self._running
+
+    def was_cancelled(self, session: str, id_: RequestId) -> bool:
+        """Whether a request ends because its client wants it to; its task may then go on."""
+        if (session, id_) not in self._cancelled:
+            return False
+        self._running[session, id_].uncancel()
+        return True
 
     async def cancel(self, session: str, id_: object) -> None:
         if (type(id_) is int or type(id_) is str) and not self._cancel(session, id_):
@@ -95,18 +105,6 @@ class Switchboard:
         """The session is over: nothing of it goes on, anywhere."""
         self._end(session)
         await self._tell(EVERYBODY, {"end": session})
-
-    def at_end(self, session: str, then: Callable[[], None]) -> Callable[[], None]:
-        """Call something when a session ends; returns what takes that back."""
-        callbacks = self._ending.setdefault(session, set())
-        callbacks.add(then)
-
-        def forget() -> None:
-            callbacks.discard(then)
-            if not callbacks and self._ending.get(session) is callbacks:
-                del self._ending[session]
-
-        return forget
 
     # --- streams --------------------------------------------------------------------------------------------------
 
@@ -145,6 +143,32 @@ class Switchboard:
             reply.left()
         else:
             await self._tell(_channel(owner_of(name)), {"left": name})
+
+    @contextlib.asynccontextmanager
+    async def reading(self, session: str, stream: str, stop: Callable[[], None]) -> AsyncIterator[None]:
+        """A client reads a stream here: until the session ends, or until it reads the same one elsewhere.
+
+        2025-11-25, basic/transports, Multiple Connections: a message goes to one of the connected streams only.
+        """
+        before = self._readers.get((session, stream))
+        self._readers[session, stream] = stop
+        if before is not None:
+            before()
+        stops = self._ending.setdefault(session, set())
+        stops.add(stop)
+        self._hold()
+        try:
+            if self._shared:
+                await self._in_tune()
+                await self._tell(EVERYBODY, {"reads": [self.instance, session, stream]})
+            yield
+        finally:
+            if self._readers.get((session, stream)) is stop:
+                del self._readers[session, stream]
+            stops.discard(stop)
+            if not stops and self._ending.get(session) is stops:
+                del self._ending[session]
+            self._release()
 
     async def is_alive(self, name: str) -> bool:
         """Whether the instance lives that a stream comes from."""
@@ -192,7 +216,8 @@ class Switchboard:
         task = self._running.get((session, id_))
         if task is None:
             return False
-        task.cancel("cancelled by the client")
+        self._cancelled.add((session, id_))
+        task.cancel()
         return True
 
     def _end(self, session: str, *, cancel: bool = True) -> None:
@@ -277,6 +302,10 @@ class Switchboard:
                 self._cancel(session, id_)
             case {"end": session}:
                 self._end(session)
+            case {"reads": [instance, session, stream]} if instance != self.instance:
+                stop = self._readers.get((session, stream))
+                if stop is not None:
+                    stop()
             case {"resumed": name} if name in self._replies:
                 await self._replies[name].give_way()
             case {"left": name} if name in self._replies:

@@ -20,6 +20,7 @@ from antiphon.wire.rev2026 import (
 
 _FOREIGN = Method()
 _REVISION = REVISION.encode()
+_ENCODED = {method: method.encode() for method in METHODS}
 
 
 class Call:
@@ -61,7 +62,7 @@ def accept(message: Message, headers: RawHeaders | None = None) -> Call:
     call.capabilities = capabilities
     call.headers = headers
     call.row = row = METHODS.get(method, _FOREIGN)
-    if headers is not None and headers.get(http.METHOD) != method.encode(errors="replace"):
+    if headers is not None and headers.get(http.METHOD) != (_ENCODED.get(method) or method.encode(errors="replace")):
         http.check_method(headers.get(http.METHOD), method)
     if row.target is None:
         call.name = ""

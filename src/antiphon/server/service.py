@@ -128,8 +128,6 @@ class Service:
         self.instructions = instructions
         self.clock = clock
         self.state: Any = None
-        self.store: Store = store if store is not None else MemoryStore()
-        self.has_shared_store = store is not None and not isinstance(store, MemoryStore)
         self.shim = shim
         """Whether handlers that ask by returning are run again for clients that can only be asked in the middle."""
         self.max_rounds = max_rounds
@@ -137,7 +135,11 @@ class Service:
         self.subscriptions = Subscriptions()
         self.process_key = False
         self._guard: Guard = guard_of(self._keyed(seal))
-        self.shared_steps = SharedSteps(store, self._guard.ttl + 60) if store is not None else None
+        self.store: Store = MemoryStore()
+        self.has_shared_store = False
+        self.shared_steps: SharedSteps | None = None
+        if store is not None:
+            self.use_store(store)
         self._lifespan = lifespan
         self._life = AsyncExitStack()
         self._starting: asyncio.Lock | None = None
@@ -353,6 +355,12 @@ class Service:
     def updated(self, uri: str) -> None:
         """Tell listeners of a resource that it changed."""
         self.subscriptions.updated(uri)
+
+    def use_store(self, store: Store) -> None:
+        """Keep in this store what must outlive a request; before anything is served."""
+        self.store = store
+        self.has_shared_store = not isinstance(store, MemoryStore)
+        self.shared_steps = SharedSteps(store, self._guard.ttl + 60)
 
     # --- running --------------------------------------------------------------------------------------------------
 

@@ -37,8 +37,6 @@ PATIENCE = 0.5
 """Seconds that a request may take before somebody watches whether its client is still there."""
 
 log = logging.getLogger("antiphon")
-_JUDGED = (b"host", b"origin", b"content-type", b"accept")
-"""The headers that decide whether a request is looked at."""
 _MOST_WORDS = 256
 _single = {http.VERSION, http.METHOD, http.NAME, b"host", b"origin", b"content-type", b"content-length"}
 
@@ -129,7 +127,8 @@ class Endpoint:
         message: object = None
         try:
             # Whoever was admitted with the same words is admitted again.
-            words = (scope["method"], scope["path"], *map(headers.get, _JUDGED))
+            get = headers.get
+            words = (scope["method"], scope["path"], get(b"host"), get(b"origin"), get(b"content-type"), get(b"accept"))
             accepts = self._admitted.get(words)
             if accepts is None or len(pairs) != len(headers):
                 accepts = self._admit(scope, pairs, headers, words)
@@ -166,7 +165,11 @@ class Endpoint:
             self._look_later()
         try:
             status, reply = await self.service.answer(message, exchange, headers, principal)
-            await exchange.reply(status, reply)
+            if reply is None or exchange.streaming or not accepts.json:
+                await exchange.reply(status, reply)
+            elif not exchange.gone:
+                await send({"type": "http.response.start", "status": status, "headers": _head(status, len(reply))})
+                await send({"type": "http.response.body", "body": reply})
         except asyncio.CancelledError:
             if not exchange.gone:
                 raise

@@ -31,11 +31,14 @@ def decode(body: bytes) -> Message:
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
         raise InvalidRequest("A message must be a JSON object")
     # A compact message that encodes to its own bytes again has lost nothing to the decoder.
-    if (body.count(b"{") + body.count(b"[") > MAX_DEPTH or encode(message) != body) and not _keys_are_unique(
-        body, message
-    ):
+    if (encode(message) != body or _may_be_deep(body)) and not _keys_are_unique(body, message):
         raise InvalidRequest("The message repeats a key within one object")
     return message
+
+
+def _may_be_deep(body: bytes) -> bool:
+    # One pass over the bytes; counting each kind of bracket takes twice as long.
+    return len(body) - len(body.translate(None, b"{[")) > MAX_DEPTH
 
 
 def decode_batch(body: bytes) -> list[Any]:
