@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from antiphon.server.context import Context
     from antiphon.shapes import Email, Format, Header, Several, Url
     from antiphon.stores.memory import MemoryStore
+    from antiphon.stores.redis import RedisStore
     from antiphon.stores.sqlite import SQLiteStore
     from antiphon.stores.store import Store, StoreError
     from antiphon.transports.link import Link
@@ -131,6 +132,7 @@ __all__ = [
     "ProtocolError",
     "Question",
     "ReadResult",
+    "RedisStore",
     "Refused",
     "ResourceLink",
     "ResourceNotFound",
@@ -224,6 +226,7 @@ _HOMES = {
         "Url",
     ),
     "antiphon.stores.memory": ("MemoryStore",),
+    "antiphon.stores.redis": ("RedisStore",),
     "antiphon.stores.sqlite": ("SQLiteStore",),
     "antiphon.stores.store": ("Store", "StoreError"),
     "antiphon.transports.link": ("Link",),

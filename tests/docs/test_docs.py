@@ -7,6 +7,7 @@ What a page may hold:
 ```python of="x.py"     is a part of that file, word for word; a test on the page runs the file
 ```text                is what the block before printed, or the error that it raised
 ```json                is compared by the test that follows; with a title, it is saved for the commands instead
+```yaml title="x.yaml"  is saved in the page's folder for the commands that follow
 ```console             holds commands after ``$``, which are run, and what they print; ``...`` stands for anything
 ```console serves      holds one command that serves; it is stopped at the end of the page
 ```sh                  is for the reader's machine: pip, make and git, not run here
@@ -43,7 +44,7 @@ import antiphon
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PICTURES = {"", "mermaid"}
-KNOWN = {"python", "text", "json", "console", "sh", "test", *PICTURES}
+KNOWN = {"python", "text", "json", "yaml", "console", "sh", "test", *PICTURES}
 READERS_COMMANDS = {"pip", "make", "git", "cd", "python3"}
 PATIENCE = 30.0
 
@@ -315,6 +316,10 @@ def test_json_is_compared_by_the_test_that_follows() -> None:
     following = {id(block): after for block, after in pairwise(ALL) if block.page == after.page}
     shown = [block for block in ALL if block.kind == "json" and "title" not in block.options]
     assert [b.place for b in shown if id(b) not in following or "shown" not in following[id(b)].body] == []
+
+
+def test_yaml_is_saved_for_what_follows() -> None:
+    assert [block.place for block in ALL if block.kind == "yaml" and "title" not in block.options] == []
 
 
 def test_commands_for_the_reader_are_ones_that_exist() -> None:

@@ -1,7 +1,20 @@
 """What must outlive a request: one interface, and the stores that keep it."""
 
+from typing import TYPE_CHECKING
+
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.sqlite import SQLiteStore
 from antiphon.stores.store import Store, StoreError
 
-__all__ = ["MemoryStore", "SQLiteStore", "Store", "StoreError"]
+if TYPE_CHECKING:
+    from antiphon.stores.redis import RedisStore
+
+__all__ = ["MemoryStore", "RedisStore", "SQLiteStore", "Store", "StoreError"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "RedisStore":
+        from antiphon.stores.redis import RedisStore  # brings asyncio, 50 ms
+
+        return RedisStore
+    raise AttributeError(f"module 'antiphon.stores' has no attribute {name!r}")

@@ -1,0 +1,551 @@
+"""A store in a Redis server, which any number of machines share."""
+
+import asyncio
+import logging
+import math
+from asyncio import AbstractEventLoop, Event, Future, Task, get_running_loop
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+from antiphon.stores.memory import _Subscription
+from antiphon.stores.store import StoreError, deadline, whole_limit
+
+if TYPE_CHECKING:
+    from redis.asyncio import ConnectionPool, Redis
+    from redis.asyncio.connection import AbstractConnection
+
+__all__ = ["RedisStore"]
+
+log = logging.getLogger("antiphon")
+
+COMMANDS_AT_ONCE = 256
+"""How many commands travel together at most."""
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+"""How many seconds lie between two attempts to get back the connection for messages."""
+LONGEST_TTL = 2.0**53 / 1000
+"""Redis counts milliseconds since 1970 in 64 bits; this is 285,000 years."""
+GREATEST = 2**64 - 1
+"""The largest number in an id of Redis, twenty digits long."""
+
+# Redis has no command that does one of these alone: GETDEL came with 6.2, and an expiry is a command of its own.
+TAKE = b"local value = redis.call('GET', KEYS[1]) redis.call('DEL', KEYS[1]) return value"
+APPEND = (
+    b"local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', 'value', ARGV[2])"
+    b" redis.call('PEXPIRE', KEYS[1], ARGV[3]) return id"
+)
+
+Entrant: TypeAlias = "tuple[_Subscription, Future[None]]"
+
+
+class RedisStore:
+    """The store for several machines: claims hold between all that use one Redis server and one ``prefix``.
+
+    It takes a URL (``redis://``, ``rediss://``, ``unix://``), or a ``redis.asyncio.Redis`` of your own, which it does
+    not close. Redis 5 is the oldest that will do. Commands that are given at the same time travel together, over at
+    most ``connections`` connections; none is sent twice. All subscriptions of an event loop share one more connection,
+    which is renewed when it breaks: what others publish meanwhile is lost.
+    """
+
+    def __init__(
+        self,
+        url: "str | Redis" = "redis://127.0.0.1:6379/0",
+        *,
+        prefix: str = "antiphon",
+        timeout: float = 5.0,
+        connections: int = 4,
+    ) -> None:
+        if not prefix:
+            raise ValueError("prefix is empty; give the store one, which all its keys in Redis begin with")
+        if connections < 1:
+            raise ValueError(f"connections is {connections!r}; a store needs at least 1")
+        self._url = url
+        self._timeout = timeout
+        self._connections = connections
+        pool = self._pool()
+        self._server = _Server.of(pool, timeout)
+        self._prefix = prefix
+        self._keys = _encoded(f"{prefix}:key:")
+        self._streams = _encoded(f"{prefix}:stream:")
+        # Channels are common to all databases of a server, so the name has to tell them apart.
+        self._channels = _encoded(f"{prefix}:channel:{pool.connection_kwargs.get('db') or 0}:")
+        self._open: dict[AbstractEventLoop, _Open] = {}
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self._server.address}, prefix={self._prefix!r})"
+
+    async def get(self, key: str) -> bytes | None:
+        return _maybe(await self._ask(b"GET", self._keys + _encoded(key)))
+
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
+        await self._ask(b"SET", self._keys + _encoded(key), value, *_expiry(ttl))
+
+    async def add(self, key: str, value: bytes = b"", *, ttl: float | None = None) -> bool:
+        return await self._ask(b"SET", self._keys + _encoded(key), value, b"NX", *_expiry(ttl)) is not None
+
+    async def take(self, key: str) -> bytes | None:
+        return _maybe(await self._ask(b"EVAL", TAKE, b"1", self._keys + _encoded(key)))
+
+    async def publish(self, channel: str, message: bytes) -> None:
+        await self._ask(b"PUBLISH", self._channels + _encoded(channel), message)
+
+    @asynccontextmanager
+    async def subscribe(self, channel: str) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        async with self._opened().channels.subscription(self._channels + _encoded(channel)) as messages:
+            yield messages
+
+    async def append(self, stream: str, value: bytes, *, limit: int = 1024, ttl: float | None = None) -> str:
+        name = self._streams + _encoded(stream)
+        kept = b"%d" % min(whole_limit(limit), 2**63 - 1)
+        if ttl is None:
+            made = await self._ask(b"XADD", name, b"MAXLEN", kept, b"*", b"value", value)
+        else:
+            made = await self._ask(b"EVAL", APPEND, b"1", name, kept, value, _milliseconds(ttl))
+        assert isinstance(made, bytes)
+        return _event_id(made)
+
+    async def read(self, stream: str, *, after: str | None = None) -> list[tuple[str, bytes]]:
+        start = b"-" if after is None else _following(after)
+        events = await self._ask(b"XRANGE", self._streams + _encoded(stream), start, b"+")
+        assert isinstance(events, list)
+        return [(_event_id(made), value) for made, (_, value) in events]
+
+    async def close(self) -> None:
+        opened, self._open = self._open, {}
+        here = get_running_loop()
+        for loop, what in opened.items():
+            if loop is here:
+                await what.close()
+            elif loop.is_running():
+                # What belongs to an event loop is closed there; one that hangs must not hang this one.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._timeout):
+                        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(what.close(), loop))
+
+    async def _ask(self, *command: bytes) -> object:
+        return await self._opened().commands.ask(_packed(command))
+
+    def _opened(self) -> "_Open":
+        loop = get_running_loop()
+        opened = self._open.get(loop)
+        if opened is None:
+            for other in [other for other in self._open if other.is_closed()]:
+                self._open.pop(other, None)
+            pool = self._pool()
+            commands = _Commands(pool, self._server, self._timeout, self._connections)
+            channels = _Channels(pool, self._server, self._timeout)
+            owned = pool if isinstance(self._url, str) else None
+            opened = self._open[loop] = _Open(commands, channels, owned)
+        return opened
+
+    def _pool(self) -> "ConnectionPool":
+        try:
+            from redis.asyncio import ConnectionPool, Redis  # 300 ms, and not every server has one
+            from redis.exceptions import RedisError
+        except ImportError:
+            raise ImportError("RedisStore needs the redis package: pip install 'antiphon[redis]'") from None
+        if isinstance(self._url, Redis):
+            return self._url.connection_pool
+        if not isinstance(self._url, str):
+            raise TypeError(f"RedisStore takes a URL or a redis.asyncio.Redis, not {type(self._url).__name__}")
+        wrong = ""
+        try:
+            # An older Redis knows the protocol 2 only. There is one time limit for all that a command needs, so the
+            # connection keeps none of its own.
+            alive = {} if self._url.startswith("unix:") else {"socket_keepalive": True}
+            pool = ConnectionPool.from_url(self._url, protocol=2, socket_timeout=None, **alive)
+            pool.make_connection()  # type: ignore[no-untyped-call]
+        except TypeError:
+            wrong = "has an option after the '?' that the redis package does not know"
+        except (ValueError, RedisError):
+            wrong = "cannot be understood"
+        else:
+            return pool
+        # Neither the URL nor the reason is shown, for both may hold the password.
+        raise ValueError(
+            f"the URL of Redis {wrong}; write redis://user:password@host:6379/0, rediss://... or"
+            " unix:///path/to/socket, with %-escapes in the password"
+        )
+
+
+class _Open(NamedTuple):
+    """What a store holds open in one event loop."""
+
+    commands: "_Commands"
+    channels: "_Channels"
+    pool: "ConnectionPool | None"
+
+    async def close(self) -> None:
+        await self.channels.close()
+        await self.commands.close()
+        if self.pool is not None:
+            with suppress(Exception):
+                await self.pool.disconnect()
+
+
+# --- commands ---
+
+
+class _Commands:
+    """Commands and their replies: what is asked while a trip to Redis is prepared joins it."""
+
+    def __init__(self, pool: "ConnectionPool", server: "_Server", timeout: float, most: int) -> None:
+        self._pool = pool
+        self._server = server
+        self._timeout = timeout
+        self._most = most
+        self._waiting: deque[_Command] = deque()
+        self._trips: set[Task[None]] = set()
+        self._departing = False
+
+    async def ask(self, packed: bytes) -> object:
+        command = _Command(packed, get_running_loop().create_future())
+        self._waiting.append(command)
+        if not self._departing and len(self._trips) < self._most:
+            self._departing = True
+            trip = asyncio.create_task(self._travel())
+            self._trips.add(trip)
+            trip.add_done_callback(self._arrive)
+        return await command.reply
+
+    async def close(self) -> None:
+        if self._trips:
+            await asyncio.wait(self._trips)
+
+    async def _travel(self) -> None:
+        self._departing = False
+        try:
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), COMMANDS_AT_ONCE))]
+                # Whoever has been cancelled by now wants nothing done.
+                if wanted := [command for command in batch if not command.reply.done()]:
+                    await self._carry(wanted)
+        finally:
+            # At once, not when the task is done: whoever asks in between would wait for a trip that is over.
+            self._trips.discard(cast("Task[None]", asyncio.current_task()))
+
+    def _arrive(self, trip: "Task[None]") -> None:
+        self._trips.discard(trip)
+        if trip.cancelled():
+            # As when the event loop is ending. It may have been cancelled before it took anyone along.
+            self._departing = False
+            while self._waiting:
+                self._waiting.popleft().fail(StoreError(f"{self._server}: cancelled before it was asked"))
+
+    async def _carry(self, batch: "list[_Command]") -> None:
+        sent = False
+        try:
+            async with asyncio.timeout(self._timeout):
+                connection: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+                try:
+                    sent = True
+                    await connection.send_packed_command([command.packed for command in batch])
+                    for command in batch:
+                        await self._receive(connection, command)
+                finally:
+                    await self._pool.release(connection)
+        except Exception as fault:  # noqa: BLE001 -- whatever it is, those who wait must hear of it
+            for command in batch:
+                command.fail(self._server.explained(fault, sent=sent))
+        except BaseException:
+            for command in batch:
+                command.fail(StoreError(f"{self._server}: cancelled; what was asked of it may have been done or not"))
+            raise
+
+    async def _receive(self, connection: "AbstractConnection", command: "_Command") -> None:
+        from redis.exceptions import ResponseError  # loaded by whoever has a connection
+
+        try:
+            reply = await connection.read_response(disable_decoding=True)
+        except ResponseError as fault:
+            command.fail(self._server.explained(fault))
+        else:
+            command.answer(reply)
+
+
+class _Command(NamedTuple):
+    packed: bytes
+    reply: "Future[object]"
+
+    def answer(self, reply: object) -> None:
+        if not self.reply.done():
+            self.reply.set_result(reply)
+
+    def fail(self, fault: Exception) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(fault)
+
+
+# --- channels ---
+
+
+class _Channels:
+    """All subscriptions of one event loop, on one connection that is kept up while somebody needs it."""
+
+    def __init__(self, pool: "ConnectionPool", server: "_Server", timeout: float) -> None:
+        self._pool = pool
+        self._server = server
+        self._timeout = timeout
+        self._task: Task[None] | None = None
+        self._pause = 0.0
+        self._lost = False
+        self._subscriptions: dict[bytes, list[_Subscription]] = {}
+        # What is to be said: whom to subscribe for, and where the last one has left.
+        self._news = Event()
+        self._entering: dict[bytes, list[Entrant]] = {}
+        self._left: set[bytes] = set()
+        # What was said on this connection: who is let in by each reply that is to come.
+        self._asked: dict[bytes, deque[list[Entrant]]] = {}
+
+    @asynccontextmanager
+    async def subscription(self, channel: bytes) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        subscription = _Subscription()
+        try:
+            await self._enter(channel, subscription)
+            yield subscription
+        finally:
+            subscription.end()
+            self._leave(channel, subscription)
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.end()
+        self._subscriptions.clear()
+        self._refuse(f"{self._server}: the store was closed while somebody subscribed")
+
+    async def _enter(self, channel: bytes, subscription: _Subscription) -> None:
+        confirmed: Future[None] = get_running_loop().create_future()
+        self._entering.setdefault(channel, []).append((subscription, confirmed))
+        self._news.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._stay_connected())
+        try:
+            async with asyncio.timeout(self._timeout):
+                await confirmed
+        except TimeoutError as fault:
+            raise self._server.explained(fault) from None
+
+    def _leave(self, channel: bytes, subscription: _Subscription) -> None:
+        others = [other for other in self._subscriptions.pop(channel, ()) if other is not subscription]
+        if others:
+            self._subscriptions[channel] = others
+        else:
+            self._left.add(channel)
+            self._news.set()
+
+    def _is_needed(self, channel: bytes) -> bool:
+        return channel in self._subscriptions or channel in self._entering or channel in self._asked
+
+    def _admit(self, channel: bytes) -> None:
+        """Let in those for whom Redis has confirmed the subscription."""
+        batches = self._asked[channel]
+        for subscription, confirmed in batches.popleft():
+            if not confirmed.done():
+                self._subscriptions.setdefault(channel, []).append(subscription)
+                confirmed.set_result(None)
+        if not batches:
+            del self._asked[channel]
+        if channel not in self._subscriptions:
+            self._left.add(channel)
+            self._news.set()
+        self._pause = 0.0
+        if self._lost and not self._asked and not self._entering:
+            self._lost = False
+            log.info("%s: the connection for messages is back", self._server)
+
+    def _refuse(self, reason: str) -> None:
+        """Turn away all who have not been let in."""
+        self._readmit()
+        for entrants in self._entering.values():
+            for _, confirmed in entrants:
+                if not confirmed.done():
+                    confirmed.set_exception(StoreError(reason))
+        self._entering.clear()
+
+    def _readmit(self) -> None:
+        """Forget what was said: on a new connection it has to be said again, for those who are in as well."""
+        for channel, batches in self._asked.items():
+            self._entering.setdefault(channel, []).extend(entrant for batch in batches for entrant in batch)
+        self._asked.clear()
+        self._left.clear()
+        for channel in self._subscriptions:
+            self._entering.setdefault(channel, [])
+        self._news.set()
+
+    async def _stay_connected(self) -> None:
+        while self._subscriptions or self._entering:
+            await self._converse()
+            self._readmit()
+            if self._entering:
+                await asyncio.sleep(self._pause)
+                self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+        self._pause = 0.0
+
+    async def _converse(self) -> None:
+        """Connect, and talk until that fails."""
+        from redis.exceptions import ResponseError  # loaded by whoever has a pool
+
+        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
+        connected = False
+        try:
+            async with asyncio.timeout(self._timeout):
+                await connection.connect()  # type: ignore[no-untyped-call]
+            connected = True
+            connection.socket_timeout = None
+            async with asyncio.TaskGroup() as talk:
+                talk.create_task(self._listen(connection))
+                talk.create_task(self._speak(connection))
+        except Exception as fault:  # noqa: BLE001 -- whatever it is, those who wait must hear of it
+            first = fault.exceptions[0] if isinstance(fault, ExceptionGroup) else fault
+            reason = str(self._server.explained(first))
+            # Those who wait while a connection breaks are served by the next one.
+            if not connected or isinstance(first, ResponseError):
+                self._refuse(reason)
+            self._complain(reason)
+        finally:
+            with suppress(Exception):
+                await connection.disconnect(nowait=True)
+
+    def _complain(self, reason: str) -> None:
+        if self._subscriptions and not self._lost:
+            self._lost = True
+            log.warning("%s; messages are lost until the connection is back", reason)
+
+    async def _listen(self, connection: "AbstractConnection") -> None:
+        while True:
+            heard = await connection.read_response(disable_decoding=True, disconnect_on_error=False, push_request=True)
+            assert isinstance(heard, list)
+            kind, channel, content = heard
+            if kind == b"message":
+                for subscription in self._subscriptions.get(channel, ()):
+                    subscription.deliver(content)
+            elif kind == b"subscribe":
+                self._admit(channel)
+
+    async def _speak(self, connection: "AbstractConnection") -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            said = [_packed((b"UNSUBSCRIBE", channel)) for channel in self._left if not self._is_needed(channel)]
+            self._left.clear()
+            for channel, entrants in self._entering.items():
+                said.append(_packed((b"SUBSCRIBE", channel)))
+                self._asked.setdefault(channel, deque()).append(entrants)
+            self._entering.clear()
+            if said:
+                await connection.send_packed_command(said, check_health=False)
+
+
+# --- errors ---
+
+
+class _Server(NamedTuple):
+    """Where Redis is, and what its errors mean."""
+
+    address: str
+    timeout: float
+    secrets: tuple[str, ...]
+
+    @classmethod
+    def of(cls, pool: "ConnectionPool", timeout: float) -> "_Server":
+        about = pool.connection_kwargs
+        address = about.get("path") or f"{about.get('host', 'localhost')}:{about.get('port', 6379)}"
+        secret = about.get("password")
+        return cls(str(address), timeout, (str(secret),) if secret else ())
+
+    def __str__(self) -> str:
+        return f"redis at {self.address}"
+
+    def __repr__(self) -> str:
+        # The tuple's own would show the password.
+        return str(self)
+
+    def explained(self, fault: Exception, *, sent: bool = False) -> Exception:
+        """An error that says what to do; never with the password, which Redis may have repeated."""
+        from redis.exceptions import RedisError  # loaded by whoever has a pool
+
+        if isinstance(fault.__cause__, RedisError):
+            fault = fault.__cause__
+        if isinstance(fault, TimeoutError):
+            said = f"no answer within {self.timeout:g} s"
+        elif isinstance(fault, RedisError | OSError):
+            said = str(fault)
+        else:
+            return fault
+        for secret in self.secrets:
+            said = said.replace(secret, "***")
+        doubt = "; what was asked of it may have been done or not" if sent else ""
+        return StoreError(f"{self}: {said.rstrip('.')}; {_advice(fault)}{doubt}")
+
+
+def _advice(fault: Exception) -> str:
+    from redis import exceptions as kinds  # loaded by whoever has a pool
+
+    match fault:
+        case kinds.AuthenticationError():
+            return "give the right user name and password: redis://user:password@host"
+        case kinds.NoPermissionError():
+            return "let its user read, write, run scripts and use channels under the store's prefix"
+        case kinds.OutOfMemoryError():
+            return "give it more memory (maxmemory), or what is stored a shorter ttl"
+        case kinds.ReadOnlyError():
+            return "this is a replica: use the URL of the server that takes writes"
+        case kinds.BusyLoadingError():
+            return "it has just started: try again in a moment"
+        case kinds.ConnectionError() | kinds.TimeoutError() | OSError():
+            return "see whether it runs, and whether it can be reached from here"
+        case _:
+            return "see what its log says"
+
+
+# --- bytes ---
+
+
+def _packed(command: tuple[bytes, ...]) -> bytes:
+    """A command as Redis reads it: an array of strings."""
+    return b"*%d\r\n" % len(command) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in command])
+
+
+def _encoded(name: str) -> bytes:
+    # Half of a surrogate pair is no text, and a name nevertheless.
+    return name.encode("utf-8", "surrogatepass")
+
+
+def _maybe(reply: object) -> bytes | None:
+    assert reply is None or isinstance(reply, bytes)
+    return reply
+
+
+def _expiry(ttl: float | None) -> tuple[bytes, ...]:
+    return () if ttl is None else (b"PX", _milliseconds(ttl))
+
+
+def _milliseconds(ttl: float) -> bytes:
+    """Rounded up, for nothing may expire before its time."""
+    deadline(0, ttl)
+    return b"%d" % math.ceil(min(ttl, LONGEST_TTL) * 1000)
+
+
+def _event_id(made: bytes) -> str:
+    """With twenty digits for each of the two numbers, the order of the texts is the order of the events."""
+    time, count = made.split(b"-")
+    return f"{int(time):020d}-{int(count):020d}"
+
+
+def _following(after: str) -> bytes:
+    """The smallest id after the given one, for not every Redis has ranges that exclude their start."""
+    time, dash, count = after[:20], after[20:21], after[21:]
+    numbers = time + count
+    if not (len(numbers) == 40 and dash == "-" and numbers.isascii() and numbers.isdigit()):
+        raise ValueError(f"{after[:60]!r} is not the id of an event of this store")
+    if max(int(time), int(count)) > GREATEST:
+        raise ValueError(f"{after!r} is not the id of an event of this store")
+    following = min((int(time) << 64) + int(count) + 1, (1 << 128) - 1)
+    return b"%d-%d" % divmod(following, 1 << 64)
