@@ -54,10 +54,25 @@ class Leg:
 LEGS = (
     Leg(
         side="server",
+        revision="2025-11-25",
+        program="examples/everything.py",
+        required=30,
+        also=("server-session-lifecycle", "server-sse-polling", "json-schema-2020-12"),
+    ),
+    Leg(
+        side="server",
         revision="2026-07-28",
         program="examples/everything.py",
         required=37,
         also=("json-schema-2020-12", "http-header-validation", "http-custom-header-server-validation"),
+    ),
+    Leg(
+        side="client",
+        revision="2025-11-25",
+        program="examples/conformance_client.py",
+        required=18,
+        also=("json-schema-2020-12-preservation",),
+        later=("auth/",),
     ),
     Leg(
         side="client",

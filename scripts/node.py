@@ -16,6 +16,8 @@ PACKAGES = {
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
     "@modelcontextprotocol/client": "2.4.0",
     "@modelcontextprotocol/server": "2.4.0",
+    "@modelcontextprotocol/sdk": "1.32.2",
+    "mcp-lite": "0.10.0",
     "zod": "4.3.6",
 }
 OLDEST_NODE = 22  # the conformance suite uses fs.globSync

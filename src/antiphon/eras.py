@@ -3,19 +3,30 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from antiphon.transports.link import Link
+from antiphon.wire.rev2026 import REVISION
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from antiphon.legacy.links.link import LegacyLink
     from antiphon.server.service import Service
     from antiphon.transports.asgi import Endpoint
 
 Legacy: TypeAlias = Literal["sessions", "stateless", "reject"]
 """How clients of earlier revisions are served over HTTP."""
+
+OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+PROBING = 10.0
+"""Seconds that a server in a process of its own has to say which era it is of. Silence means an old one: this is also
+the time that a modern one has to start."""
+_found: dict[object, Literal["modern", "legacy"]] = {}
+"""The eras of the servers that were found, for as long as this process lives."""
 
 
 def asgi(
@@ -62,28 +73,92 @@ def connect(
     env: Mapping[str, str] | None = None,
     cwd: str | PathLike[str] | None = None,
     era: str = "auto",
+    versions: Sequence[str] = (),
+    patience: float = PROBING,
 ) -> Link:
-    """The link to a target; nothing is opened yet."""
-    if era not in {"auto", "2026-07-28"}:
-        raise ValueError(f"era must be 'auto' or '2026-07-28', got {era!r}")
+    """The link to a target; nothing is opened yet.
+
+    ``versions`` are those that the server is known to speak. A server in a process of its own is asked for them first,
+    where nothing is known, and has ``patience`` seconds to say.
+    """
+    if era not in {"auto", REVISION, "legacy", *OLDER}:
+        raise ValueError(f"era must be 'auto', 'legacy' or a revision such as {REVISION!r}, got {era!r}")
+    choice = _Choice(era, versions, patience)
     if isinstance(target, str) and target.startswith(("http://", "https://")):
+        url = target
         from antiphon.transports.http import HttpLink
 
-        return HttpLink(target, headers=headers)
+        return choice.link(
+            lambda: HttpLink(url, headers=headers),
+            lambda revision: _older().to_url(url, headers=headers, revision=revision),
+            key=url,
+        )
     command = _command(target)
     if command is not None:
         from antiphon.transports.child import ChildLink
 
-        return ChildLink(command, env=env, cwd=cwd)
+        return choice.link(
+            lambda: ChildLink(command, env=env, cwd=cwd),
+            lambda revision: _older().to_command(command, env=env, cwd=cwd, revision=revision),
+            key=(*command, str(cwd), *sorted((env or {}).items())),
+            probes=True,
+        )
     if isinstance(target, Link):
+        if choice.is_old:
+            raise ValueError("A Link speaks the era that it was made for: era='legacy' is for other targets")
         return target
     if hasattr(target, "answer"):
         from antiphon.server.service import Service
         from antiphon.transports.memory import Memory
 
         if isinstance(target, Service):
-            return Memory(target)
+            return _older().to_service(target, revision=choice.revision) if choice.is_old else Memory(target)
     raise TypeError(f"Client() takes a URL, a command, a server's file, a Server or a Link, got {target!r}")
+
+
+class _Choice(NamedTuple):
+    """Which era a client wants, and what it knows of the server's."""
+
+    era: str
+    versions: Sequence[str]
+    patience: float
+
+    @property
+    def is_old(self) -> bool:
+        return self.era not in {"auto", REVISION}
+
+    @property
+    def revision(self) -> str | None:
+        """The older revision that is wanted, if it must be a certain one."""
+        return self.era if self.era in OLDER else None
+
+    def link(
+        self, new: Callable[[], Link], old: Callable[[str | None], "LegacyLink"], *, key: object, probes: bool = False
+    ) -> Link:
+        if self.is_old:
+            return old(self.revision)
+        from antiphon.transports.either import EitherLink
+
+        memory = _found
+        if self.versions:
+            memory = dict[object, Literal["modern", "legacy"]]()
+            memory[key] = "legacy" if max(self.versions) < REVISION else "modern"
+        return EitherLink(
+            new(),
+            None if self.era == REVISION else lambda: old(None),
+            memory=memory,
+            key=key,
+            probes=probes,
+            patience=self.patience,
+        )
+
+
+def _older() -> "ModuleType":
+    try:
+        from antiphon.legacy.links import targets
+    except ModuleNotFoundError:
+        raise ImportError("the part of antiphon that speaks those, antiphon.legacy, is not installed") from None
+    return targets
 
 
 def _command(target: object) -> list[str] | None:

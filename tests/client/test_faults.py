@@ -639,7 +639,7 @@ async def test_a_child_whose_own_child_keeps_the_output_open_is_an_error_at_once
 
 
 async def test_all_calls_under_way_are_told():
-    async with soon(20), Client(python("[read() for _ in range(5)]; os._exit(3)")) as client:
+    async with soon(20), Client(ChildLink(python("[read() for _ in range(5)]; os._exit(3)"))) as client:
         faults = await asyncio.gather(*[client.call_tool("x") for _ in range(5)], return_exceptions=True)
     assert [type(fault) for fault in faults] == [Disconnected] * 5
     assert len({id(fault) for fault in faults}) == 5
@@ -707,7 +707,7 @@ async def test_a_line_beyond_the_limit_is_an_error_before_it_fills_the_memory(sh
     ids=["ignores the end of its input", "ignores SIGTERM too", "has a child of its own", "writes on and on"],
 )
 async def test_a_child_that_does_not_end_by_itself_is_ended(short_grace, code):
-    async with soon(20), Client(python(code)) as client:
+    async with soon(20), Client(ChildLink(python(code))) as client:
         assert (await client.call_tool("x")).text == "done"
         group = client._link._process._transport.get_pid()
         assert alive_in(group)
@@ -726,7 +726,7 @@ def alive_in(group):
 
 async def test_a_child_is_ended_although_the_closing_is_cancelled(short_grace, monkeypatch):
     monkeypatch.setattr(child, "GRACE", 30)
-    client = Client(python("signal.signal(signal.SIGTERM, signal.SIG_IGN); serve(); time.sleep(60)"))
+    client = Client(ChildLink(python("signal.signal(signal.SIGTERM, signal.SIG_IGN); serve(); time.sleep(60)")))
     await client.__aenter__()
     await client.call_tool("x")
     with pytest.raises(TimeoutError):
@@ -746,7 +746,7 @@ say(done(first)); say(reply)
 serve()
 """
     arrived = asyncio.Event()
-    async with soon(20), Client(python(code)) as client:
+    async with soon(20), Client(ChildLink(python(code))) as client:
         calling = asyncio.create_task(client.call_tool("x", progress=lambda *_: arrived.set()))
         await arrived.wait()
         calling.cancel()
@@ -763,7 +763,7 @@ say({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressT
 say(done(first))
 serve()
 """
-    async with soon(20), Client(python(code)) as client:
+    async with soon(20), Client(ChildLink(python(code))) as client:
 
         async def call_again(*_told):
             assert (await client.call_tool("y")).text == "done"
@@ -781,7 +781,7 @@ serve()
     def report(*_told):
         raise ZeroDivisionError
 
-    async with soon(20), Client(python(code)) as client:
+    async with soon(20), Client(ChildLink(python(code))) as client:
         with pytest.raises(ZeroDivisionError):
             await client.call_tool("x", progress=report)
         assert (await client.call_tool("y")).text == "done"
@@ -789,7 +789,7 @@ serve()
 
 async def test_a_child_that_worked_and_died_is_started_again_for_the_next_call():
     code = "say(done(read())); read(); os._exit(3)"
-    async with soon(20), Client(python(code)) as client:
+    async with soon(20), Client(ChildLink(python(code))) as client:
         assert (await client.call_tool("x")).text == "done"
         with pytest.raises(Disconnected, match="exit code 3"):
             await client.call_tool("x")
@@ -798,20 +798,20 @@ async def test_a_child_that_worked_and_died_is_started_again_for_the_next_call()
 
 async def test_a_child_that_is_started_again_while_the_client_closes_is_ended_too(monkeypatch):
     starting, go_on = asyncio.Event(), asyncio.Event()
-    client = Client(python("say(done(read())); read(); os._exit(3)"))
+    client = Client(ChildLink(python("say(done(read())); read(); os._exit(3)")))
     async with soon(20):
         async with client:
             await client.call_tool("x")
             with pytest.raises(Disconnected, match="exit code 3"):
                 await client.call_tool("x")
-            start = client._link._started
+            start = client._link.start
 
             async def start_slowly():
                 starting.set()
                 await go_on.wait()
                 return await start()
 
-            monkeypatch.setattr(client._link, "_started", start_slowly)
+            monkeypatch.setattr(client._link, "start", start_slowly)
             calling = asyncio.create_task(client.call_tool("x"))
             await starting.wait()
         go_on.set()
@@ -827,7 +827,7 @@ say(done({"id": 1})); say(done({"id": 2}))
 serve()
 """
     seen = []
-    async with soon(20), Client(python(code), on_log=lambda *told: seen.append(told)) as client:
+    async with soon(20), Client(ChildLink(python(code)), on_log=lambda *told: seen.append(told)) as client:
         await asyncio.gather(client.call_tool("x"), client.call_tool("y"))
     assert seen == [("info", "hello", None)]
 

@@ -11,9 +11,14 @@ __all__ = ["main"]
 
 COMMANDS: Final = {
     "call": "Call a server's tool, and answer what it asks.",
+    "init-tests": "Write a suite of tests for what a server offers.",
     "keygen": "Print a key to seal questions with.",
+    "record": "Record what a client and a server say to each other.",
+    "replay": "Answer a client from a recording.",
     "resume": "Go on with a call that waits in a file.",
     "serve": "Serve a Server on standard streams, or over HTTP.",
+    "test": "Run suites of tests against a server.",
+    "verify": "Send a recording's requests to a server, and compare.",
 }
 
 
@@ -26,7 +31,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's signature
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"antiphon.cli.{cmd_name}").command
+        command = importlib.import_module(f"antiphon.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 

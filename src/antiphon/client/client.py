@@ -33,7 +33,7 @@ from antiphon.client.results import (
 )
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, PeerBroken, Refused
 from antiphon.protocol.loop import MAX_ROUNDS, Leg, Pause, Questions, asked, rounds
-from antiphon.transports.link import Link, OnNotification, refusal
+from antiphon.transports.link import Caller, Link, OnNotification, refusal
 from antiphon.types import (
     Completion,
     Implementation,
@@ -102,10 +102,14 @@ class Client:
         log_level: LogLevel | None = None,
         era: str = "auto",
         prior: Discovery | None = None,
+        probe_timeout: float = eras.PROBING,
     ) -> None:
         if max_rounds < 1:
             raise ValueError("max_rounds must be at least 1")
-        self._link: Link = eras.connect(target, headers=headers, env=env, cwd=cwd, era=era)
+        versions = () if prior is None else prior.supported_versions
+        self._link: Link = eras.connect(
+            target, headers=headers, env=env, cwd=cwd, era=era, versions=versions, patience=probe_timeout
+        )
         self._answers = Answers(
             elicit=elicit, elicit_url=elicit_url, sample=sample, sample_tools=sample_tools, roots=roots
         )
@@ -128,9 +132,13 @@ class Client:
         self._deadlines = Deadlines()
         self._streams: set[asyncio.Task[None]] = set()
         self._open = False
+        introduce = getattr(self._link, "introduce", None)
+        if introduce is not None:
+            introduce(Caller(self._meta, self._answer_unasked, self._teller(None)))
 
     async def __aenter__(self) -> Self:
-        await self._link.open()
+        with self._servers_time(self._timeout):
+            await self._link.open()
         self._open = True
         return self
 
@@ -149,11 +157,13 @@ class Client:
 
     @property
     def protocol_version(self) -> str:
-        return REVISION
+        """The revision that is spoken; until the server has answered, the one that is tried."""
+        revision: str = getattr(self._link, "revision", REVISION)
+        return revision
 
     @property
     def era(self) -> Literal["modern", "legacy"]:
-        return "modern"
+        return "modern" if self.protocol_version == REVISION else "legacy"
 
     @property
     def server(self) -> Implementation | None:
@@ -271,24 +281,28 @@ class Client:
         budget = self._servers_time(self._timeout)
         steps = rounds(call, max_rounds=self._max_rounds)
         step = next(steps)
-        while True:
-            reply: Any
-            if isinstance(step, Leg):
-                with budget:
-                    reply = await self._request(method, step.params)
-            else:
-                questions = step.requests if isinstance(step, Questions) else {}
-                given = yield Round(number=step.round, questions=questions)
-                if isinstance(step, Pause):
+        try:
+            while True:
+                reply: Any
+                if isinstance(step, Leg):
                     with budget:
-                        reply = await asyncio.sleep(step.seconds, {})
+                        reply = await self._request(method, step.params)
                 else:
-                    reply = await self._ask(step, method, call) if given is None else _given(questions, given)
-            try:
-                step = steps.send(reply)
-            except StopIteration as end:
-                result, count = end.value
-                break
+                    questions = step.requests if isinstance(step, Questions) else {}
+                    given = yield Round(number=step.round, questions=questions)
+                    if isinstance(step, Pause):
+                        with budget:
+                            reply = await asyncio.sleep(step.seconds, {})
+                    else:
+                        reply = await self._ask(step, method, call) if given is None else _given(questions, given)
+                try:
+                    step = steps.send(reply)
+                except StopIteration as end:
+                    result, count = end.value
+                    break
+        except BaseException as fault:
+            self._abandon(step, fault)
+            raise
         yield Round(number=count, questions={}, result=self._checked(method, call, result, count))
 
     # --- changes --------------------------------------------------------------------------------------------------
@@ -350,24 +364,28 @@ class Client:
         steps = rounds(params, max_rounds=self._max_rounds)
         step = next(steps)
         with self._servers_time(self._timeout if timeout is None else timeout) as budget:
-            while True:
-                reply: Any
-                if isinstance(step, Leg):
-                    reply = await self._request(method, step.params, progress)
-                elif isinstance(step, Pause):
-                    reply = await asyncio.sleep(step.seconds, {})
-                elif self._auto:
-                    # The time a person takes is not the call's.
-                    budget.pause()
-                    reply = await self._ask(step, method, params)
-                    budget.go_on()
-                else:
-                    raise InputNeeded(_pending(method, params, step))
-                try:
-                    step = steps.send(reply)
-                except StopIteration as end:
-                    result, count = end.value
-                    return self._checked(method, params, result, count)
+            try:
+                while True:
+                    reply: Any
+                    if isinstance(step, Leg):
+                        reply = await self._request(method, step.params, progress)
+                    elif isinstance(step, Pause):
+                        reply = await asyncio.sleep(step.seconds, {})
+                    elif self._auto:
+                        # The time a person takes is not the call's.
+                        budget.pause()
+                        reply = await self._ask(step, method, params)
+                        budget.go_on()
+                    else:
+                        raise InputNeeded(self._pending(method, params, step))
+                    try:
+                        step = steps.send(reply)
+                    except StopIteration as end:
+                        result, count = end.value
+                        return self._checked(method, params, result, count)
+            except BaseException as fault:
+                self._abandon(step, fault)
+                raise
 
     async def _leg(
         self, method: str, params: JsonObject, start: Questions | Pause | None, responses: JsonObject | None
@@ -386,7 +404,36 @@ class Client:
             result, count = end.value
             return Complete(self._checked(method, params, result, count))
         assert isinstance(waiting, Questions | Pause)
-        return _pending(method, params, waiting)
+        try:
+            return self._pending(method, params, waiting)
+        except CannotAnswer as fault:
+            self._abandon(waiting, fault)
+            raise
+
+    def _pending(self, method: str, params: JsonObject, step: Questions | Pause) -> Pending:
+        """A call that waits; CannotAnswer where none can."""
+        questions = step.requests if isinstance(step, Questions) else {}
+        if self.era == "legacy":
+            raise CannotAnswer(
+                f"The server speaks revision {self.protocol_version}, in which a call cannot wait for answers that come"
+                " later: give the client handlers (elicit=, sample=, ...), leave auto=True, and use call_tool or watch",
+                key=next(iter(questions), ""),
+            )
+        return Pending(method=method, params=params, questions=questions, state=step.state, round=step.round)
+
+    def _abandon(self, step: Leg | Questions | Pause, why: BaseException) -> None:
+        """Tell a link that keeps calls open that nobody comes back for this one."""
+        abandon = getattr(self._link, "abandon", None)
+        if abandon is not None:
+            abandon(step.params.get("requestState") if isinstance(step, Leg) else step.state, why)
+
+    async def _answer_unasked(self, key: str, request: JsonObject) -> JsonObject:
+        """The response to what a server asks outside of any call, as only old ones do."""
+        if not self._auto and request["method"] != "roots/list":
+            raise CannotAnswer("This client answers nothing by itself (auto=False)", key=key)
+        answer = self._answers.answer(key, request, Asker(self._server, "", 0))
+        with Budget(self._deadlines, "person", self._patience):
+            return await answer
 
     async def _ask(self, step: Questions, method: str, params: JsonObject) -> JsonObject:
         """The answers to a round's questions, all asked at once."""
@@ -526,11 +573,6 @@ def _call(method: str, params: Mapping[str, object]) -> JsonObject:
     made: JsonObject = msgspec.to_builtins(dict(params))
     check_call(method, made)
     return made
-
-
-def _pending(method: str, params: JsonObject, step: Questions | Pause) -> Pending:
-    questions = step.requests if isinstance(step, Questions) else {}
-    return Pending(method=method, params=params, questions=questions, state=step.state, round=step.round)
 
 
 def _given(questions: JsonObject, answers: Mapping[str, object]) -> JsonObject:

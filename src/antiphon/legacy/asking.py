@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 from antiphon.errors import CannotAsk
 from antiphon.legacy.revisions import KEY, knows_modes
@@ -14,11 +14,12 @@ from antiphon.wire.jsonrpc import Message, notification
 class Asker:
     """A channel on which the client of a session can be asked."""
 
-    __slots__ = ("_pages", "_session", "_waiting")
+    __slots__ = ("_asking", "_pages", "_session", "_waiting")
 
     def __init__(self, session: Session, waiting: "Waiting") -> None:
         self._session = session
         self._waiting = waiting
+        self._asking = 0
         self._pages: dict[str, str] = {}
 
     @abstractmethod
@@ -38,7 +39,17 @@ class Asker:
         page = request["params"].get("elicitationId")
         if page is not None:
             self._pages[name] = page
-        return await self._waiting.ask(request, self._session.id, self)
+        self._asking += 1
+        try:
+            return await self._waiting.ask(request, self._session.id, self)
+        finally:
+            self._asking -= 1
+
+    async def take_back(self) -> None:
+        """The call has ended: whatever it still asks, in a thread or a task that it left behind, it asks no more."""
+        if self._asking:
+            for id_ in self._waiting.give_up_on(self):
+                await self.retract(_cancelled(id_))
 
     async def url_done(self, key: str) -> None:
         page = self._pages.get(key)
@@ -53,7 +64,7 @@ class Waiting:
         self._name = name
         self._timeout = timeout
         self._count = 0
-        self._asked: dict[str, tuple[str, asyncio.Future[Message]]] = {}
+        self._asked: dict[str, _Asked] = {}
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -66,36 +77,55 @@ class Waiting:
         """Send a request and wait for its answer; CannotAsk if there will be none."""
         id_: str = request["id"]
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._asked[id_] = session, answer
-        answered = False
+        self._asked[id_] = _Asked(session, channel, answer)
         try:
             await channel.emit(request)
             async with asyncio.timeout(self._timeout):
                 message = await answer
-            answered = True
             return response_in(message)
         except TimeoutError:
             raise CannotAsk(f"Nobody answered within {self._timeout:g} seconds", required={}) from None
         finally:
             del self._asked[id_]
-            if not answered and not answer.done():
-                await channel.retract(notification("notifications/cancelled", {"requestId": id_}))
+            if answer.cancelled() or not answer.done():
+                await channel.retract(_cancelled(id_))
 
     def answered(self, session: str, message: Message) -> bool:
         """Hand over an answer; False if nobody waits for it."""
         id_ = message.get("id")
         asked = self._asked.get(id_) if type(id_) is str else None
-        if asked is None or asked[0] != session:
+        if asked is None or asked.session != session:
             return False
-        if not asked[1].done():
-            asked[1].set_result(message)
+        if not asked.answer.done():
+            asked.answer.set_result(message)
         return True
 
     def give_up(self, session: str | None = None) -> None:
         """The client is gone: nobody will answer what was asked of it."""
-        for owner, answer in list(self._asked.values()):
-            if (session is None or owner == session) and not answer.done():
-                answer.set_exception(CannotAsk("The client went away before it had answered", required={}))
+        for asked in list(self._asked.values()):
+            if session is None or asked.session == session:
+                asked.end("The client went away before it had answered")
+
+    def give_up_on(self, channel: Asker) -> list[str]:
+        """Wait no longer for what a channel asked; the ids of those questions."""
+        mine = [id_ for id_, asked in self._asked.items() if asked.channel is channel]
+        return [id_ for id_ in mine if self._asked[id_].end("The call has ended")]
+
+
+class _Asked(NamedTuple):
+    session: str
+    channel: Asker
+    answer: "asyncio.Future[Message]"
+
+    def end(self, why: str) -> bool:
+        if self.answer.done():
+            return False
+        self.answer.set_exception(CannotAsk(why, required={}))
+        return True
+
+
+def _cancelled(id_: str) -> Message:
+    return notification("notifications/cancelled", {"requestId": id_})
 
 
 def pushed(wire: JsonObject, name: str, revision: str, id_: str, hint: JsonObject) -> JsonObject:

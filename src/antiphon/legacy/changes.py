@@ -14,7 +14,10 @@ from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode, notification
 
 STREAM: Final = "antiphon:changes"
-LONG: Final = 3600.0
+SILENCE: Final = 15.0
+"""Seconds without news after which somebody looks all the same, for news may get lost."""
+PAUSE: Final = 1.0
+"""Seconds after which the store is tried again."""
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 log = logging.getLogger("antiphon")
@@ -44,9 +47,13 @@ class Changes:
     # --- telling --------------------------------------------------------------------------------------------------
 
     def want(self) -> None:
-        """There is somebody who may want to hear of changes."""
+        """There is somebody who may want to hear of changes, here or, where the store is shared, elsewhere."""
         self._wanted = True
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._wanted
 
     def tell(self, method: str, uri: str = "") -> None:
         """Something changed: the service says so, from any thread."""
@@ -104,22 +111,28 @@ class Changes:
         await asyncio.shield(self._ready)
 
     async def _distribute(self, ready: "asyncio.Future[None]") -> None:
-        try:
-            async with self._board.following(STREAM) as wait:
-                events = await self._board.store.read(STREAM)
-                self._last = events[-1][0] if events else None
-                ready.set_result(None)
-                while True:
-                    await wait(LONG)
-                    for id_, data in await self._board.store.read(STREAM, after=self._last):
-                        self._last = id_
-                        for reader in self._readers:
-                            reader.put(_change(id_, data))
-        except StoreError as fault:
-            if not ready.done():
-                ready.set_exception(fault)
-            else:
-                log.warning("changes can no longer be told to older clients: %s", fault)
+        while True:
+            try:
+                async with self._board.following(STREAM) as wait:
+                    if not ready.done():
+                        events = await self._board.store.read(STREAM)
+                        self._last = events[-1][0] if events else None
+                        ready.set_result(None)
+                    while True:
+                        await self._hand_out()
+                        await wait(SILENCE)
+            except StoreError as fault:
+                if not ready.done():
+                    ready.set_exception(fault)
+                    return
+                log.warning("changes cannot be told to older clients for the moment: %s", fault)
+            await asyncio.sleep(PAUSE)
+
+    async def _hand_out(self) -> None:
+        for id_, data in await self._board.store.read(STREAM, after=self._last):
+            self._last = id_
+            for reader in self._readers:
+                reader.put(_change(id_, data))
 
 
 class Reader:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -52,28 +53,26 @@ class Desk:
         log.info("a client of revision %s opened a session", session.revision)
         return encode(jsonrpc.result(message["id"], welcome(self._service, session)))
 
-    async def answer(
-        self, message: Message, session: Session, way: Way, headers: RawHeaders | None = None
-    ) -> tuple[bytes, bool]:
-        """The reply to a request, and whether it changed the session."""
+    async def answer(self, message: Message, session: Session, way: Way, headers: RawHeaders | None = None) -> bytes:
+        """The reply to a request."""
         small = _SMALL.get(message["method"])
         if small is not None:
             try:
-                result, changed = small(session, message.get("params") or {})
+                small(session, message.get("params") or {})
             except ProtocolError as fault:
-                return encode(jsonrpc.error(message["id"], fault)), False
-            return encode(jsonrpc.result(message["id"], result)), changed
+                return encode(jsonrpc.error(message["id"], fault))
+            return encode(jsonrpc.result(message["id"], {}))
         if message["method"] in _MODERN_ONLY:
             gone = MethodNotFound(f"Method not found: {message['method']} (this session speaks {session.revision})")
-            return encode(jsonrpc.error(message["id"], gone)), False
-        return await self._run(message, session, way, headers), False
+            return encode(jsonrpc.error(message["id"], gone))
+        return await self._run(message, session, way, headers)
 
     async def _run(self, message: Message, session: Session, way: Way, headers: RawHeaders | None) -> bytes:
         """Run the handler until it is done, putting the questions that it returns to the client in between."""
         service, principal = self._service, session.principal
         request = Voiceless(session, headers) if way.push is None else Request(session, headers)
         pause = FIRST_PAUSE
-        for _ in range(service.max_rounds + 1):
+        for asked in range(service.max_rounds + 1):
             _, reply = await service.answer(message, way, headers, principal, request)
             questions = request.questions
             if questions is None:
@@ -84,6 +83,8 @@ class Desk:
             if not service.shim:
                 log.error("%s %r asks by returning, and shim=False", message["method"], _target(message))
                 return failure(message, _NO_SHIM)
+            if asked == service.max_rounds:
+                break
             if questions:
                 try:
                     request.responses = await _all(way.push, questions)
@@ -122,7 +123,7 @@ def _without_way_back(message: Message, session: Session, questions: JsonObject)
     if not pages or len(pages) != len(questions) or not knows_modes(session.revision):
         return failure(message, _NO_WAY_BACK)
     # 2025-11-25, client/elicitation, URL Elicitation Required: pages can be named without a way back.
-    needed = [{**page, "elicitationId": name} for name, page in zip(questions, pages, strict=True)]
+    needed = [{**page, "elicitationId": secrets.token_hex(12)} for page in pages]
     fault = {"code": URL_REQUIRED, "message": "The user has to open a page first", "data": {"elicitations": needed}}
     return encode({"jsonrpc": "2.0", "id": message["id"], "error": fault})
 
@@ -135,33 +136,29 @@ def _target(message: Message) -> object:
 # --- what only a session knows ----------------------------------------------------------------------------------------
 
 
-def _ping(_: Session, __: JsonObject) -> tuple[JsonObject, bool]:
-    return {}, False
+def _ping(_: Session, __: JsonObject) -> None:
+    """Being answered is all."""
 
 
-def _set_level(session: Session, params: JsonObject) -> tuple[JsonObject, bool]:
+def _set_level(session: Session, params: JsonObject) -> None:
     level = params.get("level")
     if type(level) is not str or level not in LOG_LEVELS:
         raise InvalidParams(f'logging/setLevel needs "level", one of {", ".join(LOG_LEVELS)}')
     session.level = cast("LogLevel", level)
-    return {}, True
 
 
-def _subscribe(session: Session, params: JsonObject) -> tuple[JsonObject, bool]:
+def _subscribe(session: Session, params: JsonObject) -> None:
     uri = _uri(params, "resources/subscribe")
     if uri in session.uris:
-        return {}, False
+        return
     if len(session.uris) >= MAX_URIS or sum(map(len, session.uris)) + len(uri) > MAX_BYTES:
         raise InvalidParams(f"A session may subscribe to at most {MAX_URIS} resources of {MAX_BYTES} letters in all")
     session.uris = [*session.uris, uri]
-    return {}, True
 
 
-def _unsubscribe(session: Session, params: JsonObject) -> tuple[JsonObject, bool]:
+def _unsubscribe(session: Session, params: JsonObject) -> None:
     uri = _uri(params, "resources/unsubscribe")
-    before = len(session.uris)
     session.uris = [other for other in session.uris if other != uri]
-    return {}, len(session.uris) != before
 
 
 def _uri(params: JsonObject, method: str) -> str:
@@ -171,6 +168,8 @@ def _uri(params: JsonObject, method: str) -> str:
     return uri
 
 
+CHANGING: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
+"""What changes a session, and so must not happen twice at once."""
 _SMALL: Final = {
     "ping": _ping,
     "logging/setLevel": _set_level,

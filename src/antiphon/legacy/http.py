@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Any, Final, Literal
 
 import msgspec
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.legacy.changes import Changes
-from antiphon.legacy.desk import Desk
+from antiphon.legacy.desk import CHANGING, Desk, Way
 from antiphon.legacy.line import SESSION, Line, taken_over
-from antiphon.legacy.reply import Reply, open_key, stream_key
+from antiphon.legacy.reply import KEPT, Reply, open_key, stream_key
 from antiphon.legacy.revisions import REVISIONS, UNSTATED, batches, polls
 from antiphon.legacy.session import Session, opened
 from antiphon.legacy.sessions import Sessions
@@ -95,6 +96,8 @@ class HttpDesk:
     # --- requests -------------------------------------------------------------------------------------------------
 
     async def serve(self, request: Request, line: Line) -> None:
+        if not self._changes.is_wanted:
+            self._changes.want()
         try:
             if request.message is None:
                 self._check_session(request)
@@ -177,10 +180,7 @@ class HttpDesk:
         reply = self._reply(session, line, id_)
         self.board.begin(session.id, id_, asyncio.current_task() if self._keeps else None)
         try:
-            body, changed = await self._desk.answer(message, session, reply, request.headers)
-            if changed and self._keeps:
-                await self.sessions.keep(session)
-            await reply.finish(body)
+            await reply.finish(await self._answer(session, request, reply, message))
         except asyncio.CancelledError:
             if not self.board.was_cancelled(session.id, id_):
                 await reply.abandon()
@@ -220,27 +220,34 @@ class HttpDesk:
         self._check_free(session, [message["id"] for message in calls])
         try:
             answered = await asyncio.gather(*(self._one(session, request, reply, message) for message in calls))
-            if any(changed for _, changed in answered):
-                await self.sessions.keep(session)
-            await reply.finish(*(body for body, _ in answered if body), batch=True)
+            await reply.finish(*filter(None, answered), batch=True)
         except asyncio.CancelledError:
             await reply.abandon()
             raise
         finally:
             reply.let_go()
 
-    async def _one(self, session: Session, request: Request, reply: Reply, message: Message) -> tuple[bytes, bool]:
-        """The reply to one request of a batch; nothing if it was cancelled."""
+    async def _one(self, session: Session, request: Request, reply: Reply, message: Message) -> bytes | None:
+        """The reply to one request of a batch; None if it was cancelled."""
         id_ = message["id"]
         self.board.begin(session.id, id_, asyncio.current_task())
         try:
-            return await self._desk.answer(message, session, reply, request.headers)
+            return await self._answer(session, request, reply, message)
         except asyncio.CancelledError:
             if not self.board.was_cancelled(session.id, id_):
                 raise
-            return b"", False
+            return None
         finally:
             self.board.done(session.id, id_)
+
+    def _answer(self, session: Session, request: Request, way: Way, message: Message) -> Awaitable[bytes]:
+        if self._keeps and message["method"] in CHANGING:
+            return self._change(session, way, message)
+        return self._desk.answer(message, session, way, request.headers)
+
+    async def _change(self, session: Session, way: Way, message: Message) -> bytes:
+        async with self.sessions.changing(session) as now:
+            return await self._desk.answer(message, now, way)
 
     def _check_free(self, session: Session, ids: list[int | str]) -> None:
         for at, id_ in enumerate(ids):
@@ -290,8 +297,8 @@ class HttpDesk:
                 if under_way is None or await self._is_over(session, name, under_way, events):
                     break
                 if not await _either(gone, wait, LOOK) and not await self.board.is_alive(name):
-                    await self._mourn(line, session, name, key, last)
-                    break
+                    await self._mourn(session, name, last)
+                under_way = await store.get(open_key(session.id, name))
                 events = await store.read(key, after=last)
             else:
                 if line.gone:
@@ -304,18 +311,16 @@ class HttpDesk:
             return False
         return id_ != b"null" or await self._service.store.get(open_key(session.id, name)) is None
 
-    async def _mourn(self, line: Line, session: Session, name: str, key: str, last: str) -> None:
-        """The instance is dead that worked on a call: say so, unless it had finished after all."""
-        events = await self._service.store.read(key, after=last)
-        for id_, data in events:
-            await line.event(f"{name}.{id_}", data)
-        if any(_is_reply(data) for _, data in events):
+    async def _mourn(self, session: Session, name: str, last: str) -> None:
+        """The instance is dead that worked on a call: end its stream, unless that had ended after all."""
+        store, key = self._service.store, stream_key(session.id, name)
+        asked = await store.take(open_key(session.id, name))
+        if asked is None or any(_is_reply(data) for _, data in await store.read(key, after=last)):
             return
-        asked = await self._service.store.take(open_key(session.id, name))
-        fault = InternalError("The server instance that worked on this call is gone. Call again.")
         log.warning("a stream was taken up whose instance is gone")
-        if asked is not None:
-            await line.event(None, encode(jsonrpc.error(msgspec.json.decode(asked), fault)))
+        fault = InternalError("The server instance that worked on this call is gone. Call again.")
+        reply = encode(jsonrpc.error(msgspec.json.decode(asked), fault))
+        await store.append(key, reply, limit=self.board.buffer, ttl=min(self.board.ttl, KEPT))
 
     async def _tell_changes(self, session: Session, line: Line, after: str | None) -> None:
         """The stream of what no request asked for."""

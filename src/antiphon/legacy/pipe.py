@@ -54,10 +54,16 @@ class PipeDesk:
                 return self._opened(message)
         except ProtocolError as fault:
             return encode(jsonrpc.error(jsonrpc.id_of(message), fault))
-        session = self._session or _NOBODY
+        session = self._session
+        if session is None:
+            if message["method"] != "ping":
+                return encode(jsonrpc.error(message["id"], InvalidRequest("Initialize first")))
+            session = _NOBODY
         way = _Way(session, self._waiting, voice, self._put, message["id"])
-        reply, _ = await self._desk.answer(message, session, way)
-        return reply
+        try:
+            return await self._desk.answer(message, session, way)
+        finally:
+            await way.take_back()
 
     def tell(self, method: str, uri: str = "") -> None:
         """Something changed: the service says so, from any thread."""

@@ -15,7 +15,7 @@ from antiphon.wire.jsonrpc import RequestId, encode, error
 KEPT = 30.0
 """Seconds that a stream which was sent to its end is kept, in case the end did not arrive."""
 KEPT_UNSENT = 300.0
-"""And one whose client was away when it ended."""
+"""And one whose client was away when it ended. Neither outlives the session, without which nobody can read it."""
 GRACE = 4.0
 """Seconds that a client which is being asked may be away before its call is given up."""
 RETRY = 1.0
@@ -44,7 +44,6 @@ class Reply(Asker):
 
     __slots__ = (
         "_absent",
-        "_asking",
         "_line",
         "_lock",
         "_streams",
@@ -52,6 +51,7 @@ class Reply(Asker):
         "_timer",
         "id",
         "name",
+        "reader",
     )
 
     def __init__(self, session: Session, streams: Streams, line: Line, id_: RequestId | None) -> None:
@@ -59,8 +59,9 @@ class Reply(Asker):
         self.id = id_
         self.name = ""
         """The stream's name, once there is one."""
+        self.reader: str | None = None
+        """The instance where the client reads the stream, once it came back."""
         self._absent = False
-        self._asking = 0
         self._streams = streams
         self._line = line
         self._lock: asyncio.Lock | None = None
@@ -90,11 +91,7 @@ class Reply(Asker):
             raise CannotAsk("The client accepts no stream on which it could be asked", required={})
         if self._absent:
             raise CannotAsk("The client went away", required={})
-        self._asking += 1
-        try:
-            return await super().push(name, wire)
-        finally:
-            self._asking -= 1
+        return await super().push(name, wire)
 
     async def hang_up(self, retry: float) -> None:
         """Let go of the connection; the client comes back by itself."""
@@ -112,6 +109,7 @@ class Reply(Asker):
 
     async def finish(self, *replies: bytes, batch: bool = False) -> None:
         """The end: the reply, or those replies to a batch that there are."""
+        await self.take_back()
         if not self.name and not replies:
             await self._line.answer(202, b"")
             return
@@ -124,6 +122,8 @@ class Reply(Asker):
 
     async def close(self) -> None:
         """End the stream, if there is one."""
+        await self.take_back()
+        self.let_go()
         if self.name:
             await self._streams.store.take(open_key(self._session.id, self.name))
             if not self._line.is_open:
@@ -138,13 +138,16 @@ class Reply(Asker):
 
     def let_go(self) -> None:
         """Nothing more will be said."""
+        if self._asking:
+            self._waiting.give_up_on(self)
         if self._timer is not None:
             self._timer.cancel()
         if self.name:
             self._streams.closed(self)
 
-    async def give_way(self) -> None:
+    async def give_way(self, reader: str) -> None:
         """The client has come back elsewhere, and reads the stream there."""
+        self.reader = reader
         self._absent = False
         if self._timer is not None:
             self._timer.cancel()
@@ -153,6 +156,7 @@ class Reply(Asker):
 
     def left(self) -> None:
         """The client has gone away from where it came back."""
+        self.reader = None
         self._wait(GRACE)
 
     def _has_begun(self) -> bool:
@@ -186,7 +190,7 @@ class Reply(Asker):
         await self._begin()
         streams = self._streams
         async with self._locked():
-            ttl = streams.ttl if not last else KEPT if self._line.is_open else KEPT_UNSENT
+            ttl = streams.ttl if not last else min(streams.ttl, KEPT if self._line.is_open else KEPT_UNSENT)
             place = await streams.store.append(self.key, data, limit=streams.buffer, ttl=ttl)
             if self._line.is_open:
                 await self._line.event(f"{self.name}.{place}", data)

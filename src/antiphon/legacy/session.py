@@ -3,7 +3,7 @@
 import msgspec
 
 from antiphon.errors import InvalidParams
-from antiphon.legacy.revisions import negotiated
+from antiphon.legacy.revisions import knows_modes, negotiated
 from antiphon.server.service import Service
 from antiphon.types import JsonObject, LogLevel
 
@@ -56,10 +56,13 @@ def opened(message: JsonObject, id_: str, principal: str | None = None) -> Sessi
     except msgspec.ValidationError as fault:
         raise InvalidParams(f"initialize is malformed: {fault}") from None
     assert isinstance(params, dict)
+    revision, capabilities = negotiated(hello.protocol_version), hello.capabilities
+    if not knows_modes(revision) and type(capabilities.get("elicitation")) is dict:
+        capabilities["elicitation"] = {}  # forms: there are no pages yet, whatever it says
     session = Session(
         id=id_,
-        revision=negotiated(hello.protocol_version),
-        capabilities=msgspec.Raw(_pack(hello.capabilities)),
+        revision=revision,
+        capabilities=msgspec.Raw(_pack(capabilities)),
         client=msgspec.Raw(_pack(params["clientInfo"])),
         principal=principal,
     )

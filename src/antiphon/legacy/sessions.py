@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import AsyncIterator
 from typing import Final
+from weakref import WeakValueDictionary
 
 from antiphon.errors import InvalidRequest
 from antiphon.legacy.session import Session, opened
@@ -24,6 +26,7 @@ class Sessions:
         self._most = most
         self._used: dict[str, float] = {}
         """When each session was last written from here, the longest ago first."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._sweeping: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -55,14 +58,26 @@ class Sessions:
             await self._write(name, packed)
         return session
 
+    @contextlib.asynccontextmanager
+    async def changing(self, session: Session) -> AsyncIterator[Session]:
+        """A session as it is now, kept as it is at the end; at this instance, nobody else changes it meanwhile."""
+        lock = self._locks.get(session.id)
+        if lock is None:
+            lock = self._locks[session.id] = asyncio.Lock()
+        async with lock:
+            now = await self.find(session.id.encode(), session.principal)
+            yield now
+            await self.keep(now)
+
     async def keep(self, session: Session) -> None:
         await self._write(session.id, session.pack())
 
-    async def touch(self, name: str) -> None:
-        """Keep a session that is in use although it sends nothing."""
+    async def touch(self, name: str) -> bool:
+        """Keep a session that is in use although it sends nothing; False if there is none any more."""
         packed = await self._store.get(_key(name))
         if packed is not None:
             await self._write(name, packed)
+        return packed is not None
 
     async def end(self, session: Session) -> None:
         self._used.pop(session.id, None)
@@ -84,16 +99,14 @@ class Sessions:
         self._task = loop.create_task(self._sweep())
 
     async def _sweep(self) -> None:
-        """Forget the sessions that have not been used for too long, here and in a store that does not do so itself."""
+        """Forget the sessions that have not been used here for too long."""
         now = time.monotonic()
         for name, used in list(self._used.items()):
             if now - used <= self._ttl:
                 break
-            with contextlib.suppress(StoreError):
-                if await self._store.get(_key(name)) is None:
-                    await self._store.take(_key(name))
-            # One that is alive is used at another instance.
             self._used.pop(name, None)
+            with contextlib.suppress(StoreError):
+                await self._store.get(_key(name))  # a store in memory sweeps when it is used
         if self._used and self._sweeping is None:
             self._sweep_later()
 

@@ -1,8 +1,9 @@
 """The Switchboard: connects what belongs together, within this instance and, through a shared store, across all.
 
 A client's answer may arrive at another instance than the one that waits for it, and a client may come back for a stream
-at a third. What is kept for that is in the store: sessions, events, and which instances are alive. What must be heard
-at once goes over two channels: one for each instance, and one for all of them.
+at a third. What is kept for that is in the store: sessions, events, and which instances are alive. What is meant for
+one instance waits in its inbox, a stream in the store: an answer is sent once, and must not get lost when a channel is
+silent for a moment. What all must hear at once goes over a channel.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ DEAD: Final = 3.0
 """Seconds without one after which it counts as dead."""
 LINGER: Final = 5.0
 """Seconds that the channels stay open after the last request."""
+UNREAD: Final = 60.0
+"""Seconds that an inbox is kept after the last message."""
 EVERYBODY: Final = "antiphon:everybody"
 _decode = msgspec.json.Decoder().decode
 
@@ -42,7 +45,7 @@ class Switchboard:
         ttl: float,
         buffer: int,
         ask_timeout: float | None,
-        touch: Callable[[str], Awaitable[None]],
+        touch: Callable[[str], Awaitable[bool]],
     ) -> None:
         self.store = store
         self.ttl = ttl
@@ -52,6 +55,7 @@ class Switchboard:
         self._shared = shared
         self._touch = touch
         self._count = 0
+        self._received: str | None = None
         self._replies: dict[str, Reply] = {}
         self._running: dict[tuple[str, RequestId], asyncio.Task[Any]] = {}
         self._cancelled: set[tuple[str, RequestId]] = set()
@@ -99,7 +103,7 @@ class Switchboard:
             return
         instance, dash, _ = id_.rpartition("-")
         if dash and instance != self.instance:
-            await self._tell(_channel(instance), {"answer": [session, answer]})
+            await self._send(instance, {"answer": [session, answer]})
 
     async def end(self, session: str) -> None:
         """The session is over: nothing of it goes on, anywhere."""
@@ -132,9 +136,9 @@ class Switchboard:
         """A client came back here for a stream."""
         reply = self._replies.get(name)
         if reply is not None:
-            await reply.give_way()
+            await reply.give_way(self.instance)
         else:
-            await self._tell(_channel(owner_of(name)), {"resumed": name})
+            await self._send(owner_of(name), {"resumed": [name, self.instance]})
 
     async def left(self, name: str) -> None:
         """And went away again before its end."""
@@ -142,7 +146,7 @@ class Switchboard:
         if reply is not None:
             reply.left()
         else:
-            await self._tell(_channel(owner_of(name)), {"left": name})
+            await self._send(owner_of(name), {"left": name})
 
     @contextlib.asynccontextmanager
     async def reading(self, session: str, stream: str, stop: Callable[[], None]) -> AsyncIterator[None]:
@@ -175,7 +179,7 @@ class Switchboard:
         owner = owner_of(name)
         if owner == self.instance:
             return name in self._replies
-        return self._shared and await self.store.get(_alive(owner)) is not None
+        return await self._lives(owner)
 
     @contextlib.asynccontextmanager
     async def following(self, channel: str) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
@@ -232,6 +236,16 @@ class Switchboard:
         if self._shared:
             await self.store.publish(channel, encode(what))
 
+    async def _send(self, instance: str, what: object) -> None:
+        """Put a message into the inbox of another instance, if there is such a one."""
+        if await self._lives(instance):
+            inbox = _inbox(instance)
+            await self.store.append(inbox, encode(what), ttl=min(self.ttl, UNREAD))
+            await self.poke(inbox)
+
+    async def _lives(self, instance: str) -> bool:
+        return self._shared and await self.store.get(_alive(instance)) is not None
+
     def _hold(self) -> None:
         """Something goes on: keep the channels open."""
         self._active += 1
@@ -258,6 +272,8 @@ class Switchboard:
         for task in self._tasks:
             task.cancel()
         self._tasks = []
+        if self._tuned is not None:
+            self._tuned.cancel()
         self._tuned = None
         self._linger = None
 
@@ -273,28 +289,39 @@ class Switchboard:
         while True:
             try:
                 async with (
-                    self.store.subscribe(_channel(self.instance)) as own,
-                    self.store.subscribe(EVERYBODY) as all_,
+                    self.following(_inbox(self.instance)) as wait_for_mail,
+                    self.store.subscribe(EVERYBODY) as messages,
                 ):
                     if not tuned.done():
                         tuned.set_result(None)
                     wait = 0.1
                     async with asyncio.TaskGroup() as group:
-                        group.create_task(self._hear(own))
-                        group.create_task(self._hear(all_))
+                        group.create_task(self._receive(wait_for_mail))
+                        group.create_task(self._hear(messages))
             except* StoreError as faults:
                 log.warning("instances cannot hear each other: %s", faults.exceptions[0])
             await asyncio.sleep(wait)
             wait = min(wait * 2, 5.0)
 
+    async def _receive(self, wait_for_mail: Callable[[float], Awaitable[bool]]) -> None:
+        """Read the inbox: whenever there is news of it, and now and then without, for news may get lost."""
+        while True:
+            for id_, data in await self.store.read(_inbox(self.instance), after=self._received):
+                self._received = id_
+                await self._heard(data)
+            await wait_for_mail(BEAT)
+
     async def _hear(self, messages: AsyncIterator[bytes]) -> None:
         async for data in messages:
-            try:
-                await self._heard(_decode(data))
-            except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
-                log.warning("another instance sent what this one does not understand")
+            await self._heard(data)
 
-    async def _heard(self, what: Any) -> None:
+    async def _heard(self, data: bytes) -> None:
+        try:
+            await self._act_on(_decode(data))
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+            log.warning("another instance sent what this one does not understand")
+
+    async def _act_on(self, what: Any) -> None:
         match what:
             case {"answer": [session, answer]}:
                 self.waiting.answered(session, answer)
@@ -306,8 +333,8 @@ class Switchboard:
                 stop = self._readers.get((session, stream))
                 if stop is not None:
                     stop()
-            case {"resumed": name} if name in self._replies:
-                await self._replies[name].give_way()
+            case {"resumed": [name, reader]} if name in self._replies:
+                await self._replies[name].give_way(reader)
             case {"left": name} if name in self._replies:
                 self._replies[name].left()
             case _:
@@ -326,10 +353,18 @@ class Switchboard:
             await asyncio.sleep(min(60.0, self.ttl / 3))
             with contextlib.suppress(StoreError):
                 for reply in list(self._replies.values()):
-                    await self.store.put(open_key(reply.session.id, reply.name), encode(reply.id), ttl=self.ttl)
-                    await self._touch(reply.session.id)
-                for session in list(self._ending):
-                    await self._touch(session)
+                    await self._keep(reply)
+                for session in {*self._ending, *(reply.session.id for reply in self._replies.values())}:
+                    if not await self._touch(session):
+                        self._end(session)  # and we have not heard of it
+
+    async def _keep(self, reply: Reply) -> None:
+        key = open_key(reply.session.id, reply.name)
+        await self.store.put(key, encode(reply.id), ttl=self.ttl)
+        if reply.name not in self._replies:
+            await self.store.take(key)  # it has ended meanwhile
+        elif reply.reader is not None and reply.reader != self.instance and not await self._lives(reply.reader):
+            reply.left()
 
 
 def owner_of(name: str) -> str:
@@ -337,8 +372,8 @@ def owner_of(name: str) -> str:
     return name.rpartition("-")[0]
 
 
-def _channel(instance: str) -> str:
-    return f"antiphon:instance:{instance}"
+def _inbox(instance: str) -> str:
+    return f"antiphon:inbox:{instance}"
 
 
 def _alive(instance: str) -> str:

@@ -5,6 +5,7 @@ import contextvars
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
@@ -574,7 +575,16 @@ class SyncContext:
             raise RuntimeError("ctx.sync is for plain functions in a thread; await ctx.step() and the like here")
         task = self._ctx._task
         assert task is not None
-        return asyncio.run_coroutine_threadsafe(awaitable, task.get_loop()).result()
+        future = asyncio.run_coroutine_threadsafe(awaitable, task.get_loop())
+        try:
+            fault = future.exception()
+        except CancelledError:
+            # Not an Exception, which a handler might take for an answer.
+            raise CannotAsk("The call was cancelled", required={}) from None
+        if fault is not None:
+            # result() would take an exception that is false, as RoundEnds and CannotAsk are, for none.
+            raise fault
+        return future.result()
 
 
 def _ticked(answer: object) -> bool:

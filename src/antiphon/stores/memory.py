@@ -14,15 +14,15 @@ __all__ = ["MemoryStore"]
 
 T = TypeVar("T")
 
-# A write adds at most one deadline and drops up to this many that have passed: so the shelf shrinks faster than it
-# grows, and no single write pays for all.
-_SWEPT_PER_WRITE = 4
+# A step adds at most one deadline and drops up to this many that have passed: so the shelves shrink faster than they
+# grow, and no single step pays for all.
+_SWEPT_PER_STEP = 4
 
 
 class MemoryStore:
     """The reference store: for one process, gone with it.
 
-    No step yields to the event loop, which makes it atomic. Expired entries are dropped by later writes; a store that
+    No step yields to the event loop, which makes it atomic. Expired entries are dropped by later steps; a store that
     holds ``max_entries`` keys or streams that have not expired refuses more, for dropping a claimed key would let it be
     claimed twice.
     """
@@ -39,21 +39,21 @@ class MemoryStore:
         return len(self._values) + len(self._streams)
 
     async def get(self, key: str) -> bytes | None:
-        return self._values.get(key, self._clock())
+        return self._values.get(key, self._now())
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
-        now = self._clock()
+        now = self._now()
         self._values.put(key, value, deadline(now, ttl), now)
 
     async def add(self, key: str, value: bytes = b"", *, ttl: float | None = None) -> bool:
-        now = self._clock()
+        now = self._now()
         if self._values.get(key, now) is not None:
             return False
         self._values.put(key, value, deadline(now, ttl), now)
         return True
 
     async def take(self, key: str) -> bytes | None:
-        value = self._values.get(key, self._clock())
+        value = self._values.get(key, self._now())
         self._values.drop(key)
         return value
 
@@ -72,7 +72,7 @@ class MemoryStore:
             self._forget(channel, subscription)
 
     async def append(self, stream: str, value: bytes, *, limit: int = 1024, ttl: float | None = None) -> str:
-        now = self._clock()
+        now = self._now()
         end = deadline(now, ttl)
         kept = whole_limit(limit)
         events = self._streams.get(stream, now)
@@ -89,7 +89,7 @@ class MemoryStore:
 
     async def read(self, stream: str, *, after: str | None = None) -> list[tuple[str, bytes]]:
         last = 0 if after is None else event_number(after)
-        events = self._streams.get(stream, self._clock()) or ()
+        events = self._streams.get(stream, self._now()) or ()
         return [(event_id(number), value) for number, value in events if number > last]
 
     async def close(self) -> None:
@@ -97,6 +97,12 @@ class MemoryStore:
             for subscription in subscriptions:
                 subscription.end()
         self._subscriptions.clear()
+
+    def _now(self) -> float:
+        now = self._clock()
+        self._values.sweep(now)
+        self._streams.sweep(now)
+        return now
 
     def _forget(self, channel: str, subscription: "_Subscription") -> None:
         others = [other for other in self._subscriptions.pop(channel, ()) if other is not subscription]
@@ -127,7 +133,10 @@ class _Shelf(Generic[T]):
         return kept.item
 
     def put(self, name: str, item: T, end: float | None, now: float) -> None:
-        self._sweep(now, _SWEPT_PER_WRITE)
+        if len(self._ends) > 64 + 2 * len(self):
+            # Most of these ends belong to things that were replaced or dropped.
+            self._ends = [(kept.end, name) for name, kept in self._kept.items() if kept.end is not None]
+            heapify(self._ends)
         if name not in self._kept and len(self) >= self._most:
             self._make_room(now)
         self._kept[name] = _Kept(item, end)
@@ -137,25 +146,21 @@ class _Shelf(Generic[T]):
     def drop(self, name: str) -> None:
         self._kept.pop(name, None)
 
-    def _make_room(self, now: float) -> None:
-        self._sweep(now, len(self._ends))
-        if len(self) >= self._most:
-            raise StoreError(
-                f"the store is full: it holds {len(self)} entries that have not expired;"
-                " give entries a shorter ttl, or the store a larger max_entries"
-            )
-
-    def _sweep(self, now: float, most: int) -> None:
-        if len(self._ends) > 64 + 2 * len(self):
-            # Most of these ends belong to things that were replaced or dropped.
-            self._ends = [(kept.end, name) for name, kept in self._kept.items() if kept.end is not None]
-            heapify(self._ends)
-        while most and self._ends and _has_passed(self._ends[0][0], now):
+    def sweep(self, now: float, most: int = _SWEPT_PER_STEP) -> None:
+        while most and self._ends and self._ends[0][0] <= now:
             _, name = heappop(self._ends)
             kept = self._kept.get(name)
             if kept is not None and _has_passed(kept.end, now):
                 del self._kept[name]
             most -= 1
+
+    def _make_room(self, now: float) -> None:
+        self.sweep(now, len(self._ends))
+        if len(self) >= self._most:
+            raise StoreError(
+                f"the store is full: it holds {len(self)} entries that have not expired;"
+                " give entries a shorter ttl, or the store a larger max_entries"
+            )
 
 
 def _has_passed(end: float | None, now: float) -> bool:

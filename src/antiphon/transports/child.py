@@ -5,8 +5,8 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, cast
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken
 from antiphon.transports.link import OnNotification, read_message, tell
@@ -19,6 +19,9 @@ GRACE = 2.0
 """Seconds that a child has to end by itself, and again after SIGTERM, before it is killed."""
 LAST_WORDS = 0.2
 """Seconds between the end of a child and the end of its output, whichever comes first, before both count as ended."""
+
+Receive: TypeAlias = Callable[[JsonObject], None]
+Lost: TypeAlias = Callable[[CallFailed], None]
 
 log = logging.getLogger("antiphon.client")
 
@@ -44,7 +47,7 @@ class ChildLink:
         self._starting = asyncio.Lock()
 
     async def open(self) -> None:
-        self._process = await self._started()
+        self._process = await self.start()
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
@@ -70,11 +73,12 @@ class ChildLink:
         if process is not None:
             await process.close()
 
-    async def _started(self) -> "Process":
+    async def start(self, receive: Receive | None = None, lost: Lost | None = None) -> "Process":
+        """A process of its own; with callbacks, all that it says goes there, and no request of this link to it."""
         environment = None if self._env is None else {**os.environ, **self._env}
         try:
             _, process = await asyncio.get_running_loop().subprocess_exec(
-                lambda: Process(self._max_line),
+                lambda: Process(self._max_line, receive, lost),
                 *self._command,
                 stderr=None,
                 env=environment,
@@ -95,11 +99,11 @@ class ChildLink:
         if self._process is None:
             raise Disconnected("The client is closed")
         if self._process.fault is not None:
-            raise _again(self._process.fault)
+            raise again(self._process.fault)
         return self._process
 
     async def _start_again(self) -> None:
-        process = await self._started()
+        process = await self.start()
         ended, self._process = self._process, process
         if ended is None:  # the link was closed meanwhile
             ended, self._process = process, None
@@ -127,7 +131,7 @@ class Inbox:
                     return message
                 await tell(self._tell, message)
             if self._fault is not None:
-                raise _again(self._fault)
+                raise again(self._fault)
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
@@ -148,8 +152,10 @@ class Inbox:
 class Process(asyncio.SubprocessProtocol):
     """A running child: lines in, lines out."""
 
-    def __init__(self, max_line: int) -> None:
+    def __init__(self, max_line: int, receive: Receive | None = None, lost: Lost | None = None) -> None:
         self.inboxes: dict[object, Inbox] = {}
+        self._receive = receive or self._sort
+        self._lost = lost
         self.fault: CallFailed | None = None
         """Why nothing more will come."""
         self.has_spoken = False
@@ -272,6 +278,9 @@ class Process(asyncio.SubprocessProtocol):
             return
         message = read_message(line)
         self.has_spoken = True
+        self._receive(message)
+
+    def _sort(self, message: JsonObject) -> None:
         inbox = self._inbox(message)
         if inbox is not None:
             inbox.put(message)
@@ -298,9 +307,11 @@ class Process(asyncio.SubprocessProtocol):
             self.fault = fault
             for inbox in self.inboxes.values():
                 inbox.fail(fault)
+            if self._lost is not None:
+                self._lost(fault)
 
 
-def _again(fault: CallFailed) -> CallFailed:
+def again(fault: CallFailed) -> CallFailed:
     """The same fault for another request: an exception that is raised twice would carry both tracebacks."""
     return type(fault)(*fault.args)
 

@@ -17,7 +17,10 @@ MAX_REPLY = 64 * 1024 * 1024
 """Bytes that one reply, or one event of a stream, may have."""
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\Z")
-_OURS = {"content-length", "transfer-encoding", "host", "connection", "mcp-protocol-version", "mcp-method", "mcp-name"}
+_OURS = {
+    *("content-length", "transfer-encoding", "host", "connection"),
+    *("mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id"),
+}
 
 
 class HttpLink:
@@ -46,7 +49,7 @@ class HttpLink:
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
         mirrored = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        connection = await self._pool.post(self._headers + mirrored, encode(message))
+        connection = await self._pool.send("POST", self._headers + mirrored, encode(message))
         answered = False
         try:
             reply = await self._reply(connection, message["id"], on_notification)
@@ -58,13 +61,21 @@ class HttpLink:
     async def close(self) -> None:
         await self._pool.close()
 
+    async def exchange(self, verb: str, headers: Mapping[str, str], body: bytes = b"") -> Connection:
+        """A request of any kind, and the head of its response, for who reads that himself and gives it back."""
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return await self._pool.send(verb, self._headers + lines, body)
+
+    def give_back(self, connection: Connection, *, answered: bool) -> None:
+        self._pool.release(connection, answered=answered)
+
     async def _reply(self, response: Connection, id_: object, on_notification: OnNotification | None) -> JsonObject:
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = content_type(response)
         if response.status == 200 and kind == "text/event-stream":
             return await self._streamed(response, id_, on_notification)
         body = await response.read(self._max_reply)
         if response.status != 200 or kind != "application/json":
-            raise _refused(response, kind, body)
+            raise refused(response, body)
         return read_message(body)
 
     async def _streamed(self, response: Connection, id_: object, on_notification: OnNotification | None) -> JsonObject:
@@ -84,11 +95,15 @@ class HttpLink:
         raise Disconnected("The server closed the stream before it had answered")
 
 
-def _refused(response: Connection, kind: str, body: bytes) -> Refused:
+def content_type(response: Connection) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def refused(response: Connection, body: bytes) -> Refused:
     """What a response says that carries no reply: the server's own error if there is one, else HTTP's."""
     status, headers = response.status, response.headers
     retry_after = _retry_after(headers.get("retry-after"))
-    if kind == "application/json":
+    if content_type(response) == "application/json":
         try:
             return refusal(read_message(body).get("error"), status=status, retry_after=retry_after)
         except PeerBroken:

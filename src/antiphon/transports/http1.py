@@ -234,7 +234,7 @@ class Pool:
         target = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe="/?%:@!$&'()*+,;=~[]")
         if self._proxy is not None and not self._secure:
             target = f"http://{host}{target}"
-        lines = [f"POST {target} HTTP/1.1", f"Host: {host}", *_basic("Authorization", parts)]
+        lines = [f" {target} HTTP/1.1", f"Host: {host}", *_basic("Authorization", parts)]
         if self._proxy is not None and not self._secure:
             lines += _basic("Proxy-Authorization", self._proxy)
         self._start = "".join(f"{line}\r\n" for line in lines)
@@ -242,9 +242,9 @@ class Pool:
     def open(self) -> None:
         self._closed = False
 
-    async def post(self, headers: str, body: bytes) -> Connection:
+    async def send(self, verb: str, headers: str, body: bytes) -> Connection:
         """Send a request and wait for the head of its response; the caller gives the connection back."""
-        head = f"{self._start}{headers}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
+        head = f"{verb}{self._start}{headers}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
         await self._slots.acquire()
         try:
             connection = await self._connection()

@@ -1,7 +1,7 @@
 """The Link: a client's way to one server. One method does the work, so that a test's own is a few lines."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -9,6 +9,18 @@ from antiphon.errors import PeerBroken, Refused
 from antiphon.types import JsonObject
 
 OnNotification: TypeAlias = Callable[[JsonObject], Awaitable[None] | None]
+
+
+class Caller(NamedTuple):
+    """The client, to a link that must know it: an older server is told of it once, and may ask at any time."""
+
+    meta: JsonObject
+    """What every request says of the client in its ``_meta``."""
+    answer: Callable[[str, JsonObject], Awaitable[JsonObject]]
+    """The response to a question, with its key, that belongs to no call; CannotAnswer if there is none."""
+    hear: OnNotification
+    """Takes the notifications that belong to no request."""
+
 
 _decode = msgspec.json.Decoder().decode
 
@@ -21,6 +33,10 @@ class Link(Protocol):
     callback before that, one after the other, and what the callback raises ends the request. Cancelling it cancels the
     request at the server. What cannot be carried raises Disconnected, Refused or PeerBroken. ``headers`` mirror the
     body where the link speaks HTTP; other links ignore them.
+
+    A link that may speak an older revision has more, which a client uses where it finds it: ``revision``, the one that
+    is spoken; ``introduce(caller)``, before it is opened; and ``abandon(state, fault)``, when a call that was answered
+    with questions and this state will not be taken up again.
     """
 
     async def open(self) -> None: ...
