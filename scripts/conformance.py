@@ -7,6 +7,7 @@ once per scenario, because only then does the suite look at its exit code.
 """
 
 import argparse
+import atexit
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -106,6 +107,24 @@ class ConformanceError(Exception):
     """The suite could not be run; the text says why."""
 
 
+class Servers:
+    """The programs that serve, each in one process for all its legs: a server speaks every revision at once."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+        self._urls: dict[str, str] = {}
+        atexit.register(self._running.close)
+
+    def url(self, program: str) -> str:
+        if program not in self._urls:
+            self._urls[program] = self._running.enter_context(_serving(ROOT / program))
+        return self._urls[program]
+
+    def end(self) -> None:
+        """Stop them; ConformanceError if one had stopped by itself."""
+        self._running.close()
+
+
 def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, _leave)
@@ -116,13 +135,19 @@ def main() -> int:
         print(f"No leg of the table covers {options.side} {options.requirements or ''}".rstrip(), file=sys.stderr)
         return 1
     passed = failed = 0
+    servers = Servers()
     for leg in legs:
         try:
-            leg_passed, leg_failed = _run(leg, options)
+            leg_passed, leg_failed = _run(leg, options, servers)
         except (ConformanceError, node.NodeError) as error:
             print(f"✗ {leg.side} {leg.revision}: {error}")
             leg_passed, leg_failed = 0, 1
         passed, failed = passed + leg_passed, failed + leg_failed
+    try:
+        servers.end()
+    except ConformanceError as error:
+        print(f"✗ {error}")
+        failed += 1
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 
@@ -140,13 +165,16 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(143)
 
 
-def _run(leg: Leg, options: argparse.Namespace) -> tuple[int, int]:
+def _run(leg: Leg, options: argparse.Namespace, servers: Servers) -> tuple[int, int]:
     required, unscored = _listed(leg)
     wanted = [options.scenario] if options.scenario else [*required, *unscored]
     with tempfile.TemporaryDirectory() as scratch:
         results = (options.results or Path(scratch)).resolve() / f"{leg.side}-{leg.revision}"
         results.mkdir(parents=True, exist_ok=True)
-        outcomes = _server(leg, options.scenario, results) if leg.side == "server" else _client(leg, wanted, results)
+        if leg.side == "server":
+            outcomes = _server(leg, options.scenario, results, servers.url(leg.program))
+        else:
+            outcomes = _client(leg, wanted, results)
     print(f"{leg.side} {leg.revision}: {leg.program}, {len(outcomes)} of {len(wanted)} scenarios ran")
     passed, failed = _judge(
         leg, [outcomes.get(name, Outcome(scenario=name)) for name in wanted], required, options.scenario
@@ -190,10 +218,9 @@ def _listed(leg: Leg) -> tuple[list[str], list[str]]:
     return required, unscored
 
 
-def _server(leg: Leg, scenario: str | None, results: Path) -> dict[str, Outcome]:
+def _server(leg: Leg, scenario: str | None, results: Path, url: str) -> dict[str, Outcome]:
     what = ["--scenario", scenario, "--spec-version", leg.revision] if scenario else ["--requirements", leg.revision]
-    with _serving(ROOT / leg.program) as url:
-        done = _suite("server", "--url", url, *what, "-o", str(results))
+    done = _suite("server", "--url", url, *what, "-o", str(results))
     outcomes = _outcomes("server", results)
     if not outcomes:
         raise ConformanceError(f"the suite left no results: {(done.stderr or done.stdout).strip()[-1500:]}")

@@ -48,10 +48,9 @@ def commands() -> None:
     \b
     antiphon serve notes.py                  serve it on standard streams
     antiphon serve notes.py --http           serve it at http://127.0.0.1:8000/mcp
-    antiphon serve notes.py --http --reload  and again after every change
     antiphon serve shop.api:app --http --workers 4
     antiphon call notes.py add title=Milk    call a tool; it may ask you
-    ANTIPHON_KEYS=$(antiphon keygen) antiphon serve notes.py --http
+    antiphon test notes.mcp.yaml             test it, answers included
     """
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
         run_chain,
         run_chain_async,
     )
-    from antiphon.testing.client import Connection, McpClient, PromptOutcome, ReadOutcome, SyncMcpClient, ToolOutcome
+    from antiphon.testing.client import McpClient, PromptOutcome, ReadOutcome, SyncMcpClient, ToolOutcome
+    from antiphon.testing.connection import Connection
     from antiphon.testing.fresh import NoFreshInstance
     from antiphon.testing.given import AnswerUnfit
     from antiphon.testing.safety import Finding, SafetyReport, check_replay_safety
@@ -69,13 +70,13 @@ _HOMES = {
         "run_chain_async",
     ),
     "antiphon.testing.client": (
-        "Connection",
         "McpClient",
         "PromptOutcome",
         "ReadOutcome",
         "SyncMcpClient",
         "ToolOutcome",
     ),
+    "antiphon.testing.connection": ("Connection",),
     "antiphon.testing.fresh": ("NoFreshInstance",),
     "antiphon.testing.given": ("AnswerUnfit",),
     "antiphon.testing.safety": ("Finding", "SafetyReport", "check_replay_safety"),

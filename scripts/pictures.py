@@ -1,0 +1,94 @@
+"""The pictures of `docs/testing/reports.md`, drawn from the suite on that page. Needs a chromium on the PATH.
+
+`python scripts/pictures.py` writes `docs/images/report-terminal.png` and `docs/images/report-html.png`.
+"""
+
+import asyncio
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+
+from antiphon.testing.report import html
+from antiphon.testing.report.terminal import Printer
+from antiphon.testing.suite.loading import load
+from antiphon.testing.suite.outcome import Summary
+from antiphon.testing.suite.runner import run
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "testing" / "reports.md"
+IMAGES = ROOT / "docs" / "images"
+FILES = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+COLUMNS = 100
+PAPER, INK, GREY = (30, 33, 40), (220, 224, 230), (120, 130, 145)
+RED, GREEN, YELLOW = (240, 113, 120), (127, 201, 143), (232, 176, 79)
+BLUE, MAGENTA, CYAN = (130, 170, 255), (199, 146, 238), (92, 195, 230)
+THEME = TerminalTheme(
+    PAPER,
+    INK,
+    [PAPER, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN, INK],
+    [GREY, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN, INK],
+)
+# As rich has it, but with the fonts that are there: a picture loads nothing.
+FRAME = """<!doctype html><meta charset="utf-8"><style>{stylesheet}
+body {{ margin: 0; padding: 22px 26px; color: {foreground}; background: {background}; }}
+pre {{ margin: 0; font: 15px/1.38 "DejaVu Sans Mono", Menlo, Consolas, monospace; }}</style>
+<pre>{code}</pre>"""
+
+
+def main() -> int:
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print(f"pictures.py: none of {', '.join(BROWSERS)} is on the PATH", file=sys.stderr)
+        return 1
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        summary = ran(folder)
+        terminal = folder / "terminal.html"
+        terminal.write_text(drawn(summary), "utf-8")
+        shoot(browser, terminal, IMAGES / "report-terminal.png", 976, 955)
+        page = folder / "report.html"
+        page.write_text(html.render(summary), "utf-8")
+        shoot(browser, page, IMAGES / "report-html.png", 1000, 1190)
+    return 0
+
+
+def ran(folder: Path) -> Summary:
+    """The suite of the page."""
+    for title, body in FILES.findall(PAGE.read_text("utf-8")):
+        (folder / title).write_text(body, "utf-8")
+    os.chdir(folder)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return asyncio.run(run(load(Path("shop.mcp.yaml"))))
+
+
+def drawn(summary: Summary) -> str:
+    """The terminal's report, as the browser can show it."""
+    console = Console(file=io.StringIO(), width=COLUMNS, record=True, force_terminal=True, color_system="standard")
+    printer = Printer(console)
+    console.print("$ antiphon test shop.mcp.yaml", style="bold", highlight=False)
+    for outcome in summary.outcomes:
+        printer.ended(outcome)
+    printer.finish(summary)
+    return console.export_html(theme=THEME, code_format=FRAME)
+
+
+def shoot(browser: str, page: Path, picture: Path, width: int, height: int) -> None:
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=1000"]
+    size = f"--window-size={width},{height}"
+    command = [browser, *flags, size, "--force-device-scale-factor=1.5", f"--screenshot={picture}", page.as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    print(picture.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,403 @@
+"""The chain: a call that asks, answered and sent again until it is done. Pure functions over JSON.
+
+For a server in any language, behind any transport: what came in is recognised, answered out of a fixture, and the
+parameters of the next request are built. Two dialects are known. ``spec`` is the protocol's own (2026-07-28,
+basic/patterns/mrtr): ``resultType: "input_required"``, requests in a map, responses in a map. ``mcptest`` is a list of
+``{id, kind, description, required}``, answered with a list of ``{id, value}``.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from math import isfinite
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from antiphon.errors import CannotAnswer, PeerBroken, RoundsExceeded
+from antiphon.testing.given import AnswerUnfit, Supply, again, response_to
+from antiphon.types import Accepted, JsonObject
+
+__all__ = [
+    "DEFAULT_MAX_ROUNDS",
+    "AnswerMissing",
+    "Dialect",
+    "HalfShaped",
+    "InputRequest",
+    "InputRequired",
+    "InputResponseFixture",
+    "build_retry_params",
+    "collect_responses",
+    "recognize_input_required",
+    "run_chain",
+    "run_chain_async",
+]
+
+DEFAULT_MAX_ROUNDS = 5
+"""How often a call is answered before the server is taken to ask for ever."""
+
+Dialect: TypeAlias = Literal["spec", "mcptest"]
+DIALECTS: Final = ("spec", "mcptest")
+
+
+class InputRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a server of the ``mcptest`` dialect wants to know."""
+
+    id: str
+    kind: str
+    description: str | None = None
+    required: bool = True
+
+
+Requests: TypeAlias = Mapping[str, JsonObject] | Sequence[InputRequest]
+Responses: TypeAlias = JsonObject | list[JsonObject]
+Send: TypeAlias = Callable[[JsonObject], object]
+SendAsync: TypeAlias = Callable[[JsonObject], Awaitable[object]]
+
+
+class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
+    """A response that asks."""
+
+    requests: dict[str, JsonObject] | tuple[InputRequest, ...]
+    """By key in the ``spec`` dialect, in a row in the ``mcptest`` dialect."""
+    state: str | None
+    """The token to echo as it is; None if none came, and then none may be sent."""
+    dialect: Dialect
+    description: str | None = None
+    problems: tuple[str, ...] = ()
+    """What makes it half-shaped: it says that it asks, and breaks the rules of how."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of what is asked, in order."""
+        if isinstance(self.requests, dict):
+            return tuple(self.requests)
+        return tuple(request.id for request in self.requests)
+
+
+class HalfShaped(PeerBroken):
+    """A server says that it needs input, and does not say properly which."""
+
+    def __init__(self, found: InputRequired) -> None:
+        super().__init__("The server needs input, but its result is half-shaped: " + "; ".join(found.problems))
+        self.found = found
+
+
+class AnswerMissing(CannotAnswer):
+    """A question that must be answered has no answer in the fixture."""
+
+
+# --- recognising --------------------------------------------------------------------------------------------------
+
+
+def recognize_input_required(envelope: object, dialect: Dialect | None = None) -> InputRequired | None:
+    """What a JSON-RPC response asks for; None if it is an ordinary one, or no response at all.
+
+    In the ``spec`` dialect a half-shaped result is returned with its ``problems``; in the ``mcptest`` dialect it is an
+    ordinary result. Without a dialect, a list of requests is read as ``mcptest`` and everything else as ``spec``.
+    """
+    if dialect is not None and dialect not in DIALECTS:
+        raise ValueError(f"A dialect is {' or '.join(DIALECTS)}, got {dialect!r}")
+    result = _result_of(envelope)
+    if result is None:
+        return None
+    if dialect == "mcptest":
+        return _listed(result)
+    if dialect == "spec":
+        return _mapped(result)
+    if type(result.get("inputRequests")) is list and result.get("resultType") != "complete":
+        return _listed(result) or _mapped(result)
+    return _mapped(result)
+
+
+def _result_of(envelope: object) -> JsonObject | None:
+    if not isinstance(envelope, dict) or envelope.get("error") is not None:
+        return None
+    result = envelope.get("result")
+    return result if isinstance(result, dict) else None
+
+
+def _mapped(result: JsonObject) -> InputRequired | None:
+    if result.get("resultType") != "input_required":
+        return None
+    problems: list[str] = []
+    requests = _requests_in(result, problems)
+    state = result.get("requestState")
+    if "requestState" in result and not isinstance(state, str):
+        problems.append(f"requestState must be a string, got {_named(state)}")
+        state = None
+    # basic/patterns/mrtr, Server Requirements: at least one of the two.
+    if not problems and not requests and state is None:
+        problems.append("it has neither inputRequests nor a requestState")
+    return InputRequired(requests=requests, state=state, dialect="spec", problems=tuple(problems))
+
+
+def _requests_in(result: JsonObject, problems: list[str]) -> dict[str, JsonObject]:
+    if "inputRequests" not in result:
+        return {}
+    requests = result["inputRequests"]
+    if not isinstance(requests, dict):
+        problems.append(f"inputRequests must be a map from keys to requests, got {_named(requests)}")
+        return {}
+    found: dict[str, JsonObject] = {}
+    for key, request in requests.items():
+        wrong = _wrong_in(request) if isinstance(key, str) else "its key is not a string"
+        if wrong:
+            problems.append(f"inputRequests[{key!r}]: {wrong}")
+        else:
+            found[key] = request
+    return found
+
+
+def _wrong_in(request: object) -> str | None:
+    """What keeps a value from being one of the three requests that a server may make."""
+    if not isinstance(request, dict):
+        return f"a request is an object, got {_named(request)}"
+    method, params = request.get("method"), request.get("params", {})
+    if not isinstance(params, dict):
+        return f"params must be an object, got {_named(params)}"
+    if method == "elicitation/create":
+        rows = _URL if params.get("mode") == "url" else _FORM
+    elif method == "sampling/createMessage":
+        rows = _SAMPLE
+    elif method == "roots/list":
+        rows = {}
+    else:
+        return f"its method is {method!r}, not elicitation/create, sampling/createMessage or roots/list"
+    for name, type_ in rows.items():
+        value = params.get(name)
+        if not isinstance(value, type_) or isinstance(value, bool):
+            return f"params.{name} must be {_NAMES[type_]}, got {_named(value)}"
+    return None
+
+
+# client/elicitation and client/sampling: what each request must carry.
+_FORM: Final[dict[str, type]] = {"message": str, "requestedSchema": dict}
+_URL: Final[dict[str, type]] = {"message": str, "url": str}
+_SAMPLE: Final[dict[str, type]] = {"messages": list, "maxTokens": int}
+_NAMES: Final[dict[type, str]] = {
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+    int: "a whole number",
+    float: "a number",
+    bool: "a boolean",
+    type(None): "nothing",
+}
+
+
+def _named(value: object) -> str:
+    return _NAMES.get(type(value), repr(value))
+
+
+def _listed(result: JsonObject) -> InputRequired | None:
+    requests, state = result.get("inputRequests"), result.get("requestState")
+    if not isinstance(requests, list) or not requests or not isinstance(state, str) or not state:
+        return None
+    try:
+        read = tuple(msgspec.convert(requests, list[InputRequest]))
+    except msgspec.ValidationError:
+        return None
+    description = result.get("description")
+    return InputRequired(
+        requests=read,
+        state=state,
+        dialect="mcptest",
+        description=description if isinstance(description, str) else None,
+    )
+
+
+# --- answering ----------------------------------------------------------------------------------------------------
+
+
+class InputResponseFixture:
+    """Answers by key, for a chain that runs without a person.
+
+    An answer is content to accept, a bare value for a form of one field, ``"accept"``, ``"decline"`` or ``"cancel"``,
+    a model's text, a list of roots, or a whole response; a list holds one answer for each time that the key is asked.
+    """
+
+    def __init__(self, answers: Mapping[str, object] | None = None) -> None:
+        self._supplies = {name: Supply(name, given) for name, given in (answers or {}).items()}
+        self.asked: list[str] = []
+        """The keys that were answered, in order."""
+
+    @property
+    def unused(self) -> list[str]:
+        return [name for name, supply in self._supplies.items() if not supply.is_spent]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._supply(key) is not None
+
+    def take(self, key: str, request: JsonObject) -> object:
+        """The next answer under a key; AnswerMissing if there is none, or none left."""
+        supply = self._supply(key)
+        if supply is None:
+            known = ", ".join(map(repr, self._supplies)) or "nothing"
+            raise AnswerMissing(f"There is no answer for {key!r}: the fixture answers {known}", key=key)
+        try:
+            given = supply.take(request)
+        except IndexError:
+            raise AnswerMissing(
+                f"The {supply.times} answers for {key!r} are used up, and it is asked again", key=key
+            ) from None
+        self.asked.append(key)
+        return given
+
+    def _supply(self, key: str) -> Supply | None:
+        return self._supplies.get(key) or again(key, self._supplies)
+
+
+Fixture: TypeAlias = InputResponseFixture | Mapping[str, object]
+
+
+def collect_responses(
+    requests: Mapping[str, JsonObject] | Sequence[InputRequest | JsonObject], fixture: Fixture
+) -> Responses:
+    """The responses to requests, in the dialect of the requests: a map for a map, a list for a list.
+
+    An optional request without an answer is left out; a required one is AnswerMissing. All requests of the ``spec``
+    dialect are required.
+    """
+    answers = fixture if isinstance(fixture, InputResponseFixture) else InputResponseFixture(fixture)
+    if isinstance(requests, Mapping):
+        return {key: response_to(key, request, answers.take(key, request)) for key, request in requests.items()}
+    wanted = [_request(item) for item in requests]
+    return [_value(item, answers) for item in wanted if item.required or item.id in answers]
+
+
+def _request(item: object) -> InputRequest:
+    try:
+        return item if isinstance(item, InputRequest) else msgspec.convert(item, InputRequest)
+    except msgspec.ValidationError as fault:
+        raise PeerBroken(f"This is no input request: {item!r} ({fault})") from None
+
+
+def _value(request: InputRequest, answers: InputResponseFixture) -> JsonObject:
+    given = answers.take(request.id, {})
+    value = given.value if isinstance(given, Accepted) else given
+    fits = _KINDS.get(request.kind)
+    if fits is None:
+        known = ", ".join(_KINDS)
+        raise PeerBroken(f"The server asks {request.id!r} of kind {request.kind!r}; the kinds are {known}")
+    if not fits(value):
+        raise AnswerUnfit(f"The answer to {request.id!r} must be a {request.kind}, got {value!r}", key=request.id)
+    return {"id": request.id, "value": value}
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int or (type(value) is float and isfinite(value))
+
+
+_KINDS: Final[dict[str, Callable[[object], bool]]] = {
+    "string": lambda value: isinstance(value, str),
+    "number": _is_number,
+    "boolean": lambda value: isinstance(value, bool),
+}
+
+
+def build_retry_params(original_params: object, state: str | None, responses: Responses | None) -> JsonObject:
+    """The parameters of the next request: the same call, the responses, and the token, if one came.
+
+    Parameters that are not an object count as none. Whatever an earlier round left in them is replaced.
+    """
+    if state is not None and not isinstance(state, str):
+        raise TypeError(f"A requestState is echoed as the string it was, got {state!r}")
+    params: JsonObject = dict(original_params) if isinstance(original_params, Mapping) else {}
+    params.pop("inputResponses", None)
+    params.pop("requestState", None)
+    if responses or isinstance(responses, list):
+        params["inputResponses"] = responses
+    if state is not None:
+        params["requestState"] = state
+    return params
+
+
+# --- the chain ----------------------------------------------------------------------------------------------------
+
+
+def chain(
+    first_response: object,
+    params: object,
+    fixture: Fixture,
+    max_rounds: int = DEFAULT_MAX_ROUNDS,
+    dialect: Dialect | None = None,
+) -> Generator[JsonObject, object, Any]:
+    """The chain as a generator: it yields the parameters to send, takes the response, and returns the last one."""
+    if max_rounds < 0:
+        raise ValueError(f"max_rounds must be 0 or more, got {max_rounds}")
+    answers = fixture if isinstance(fixture, InputResponseFixture) else InputResponseFixture(fixture)
+    response = first_response
+    done = 0
+    while (found := recognize_input_required(response, dialect)) is not None:
+        if found.problems:
+            raise HalfShaped(found)
+        if done == max_rounds:
+            raise RoundsExceeded(done + 1)
+        response = yield build_retry_params(params, found.state, collect_responses(found.requests, answers))
+        done += 1
+    return response
+
+
+class _Leg(msgspec.Struct, frozen=True):
+    params: JsonObject
+
+
+class _End(msgspec.Struct, frozen=True):
+    response: Any
+
+
+def _next(steps: Generator[JsonObject, object, Any], response: object) -> _Leg | _End:
+    """One step, apart from ``send``: a StopIteration of the caller's own is not the end of the chain."""
+    try:
+        return _Leg(steps.send(response))
+    except StopIteration as end:
+        return _End(end.value)
+
+
+def _unsendable(params: JsonObject) -> object:
+    raise TypeError(f"The server asks, and there is no way to answer it: give send= (it would get {sorted(params)})")
+
+
+def run_chain(
+    first_response: object,
+    params: object,
+    fixture: Fixture,
+    max_rounds: int = DEFAULT_MAX_ROUNDS,
+    send: Send = _unsendable,
+    *,
+    dialect: Dialect | None = None,
+) -> Any:
+    """Answer a call until it is done, and return its last response.
+
+    ``send`` takes the parameters of the next request and returns its response; making a new JSON-RPC id is its part.
+    RoundsExceeded when the server still asks after ``max_rounds`` answers; HalfShaped, AnswerMissing and AnswerUnfit
+    when it cannot be answered. A response that asks nothing is returned as it is.
+    """
+    steps = chain(first_response, params, fixture, max_rounds, dialect)
+    step = _next(steps, None)
+    while isinstance(step, _Leg):
+        response = send(step.params)
+        if inspect.isawaitable(response):
+            if inspect.iscoroutine(response):
+                response.close()
+            raise TypeError("send is asynchronous: use run_chain_async")
+        step = _next(steps, response)
+    return step.response
+
+
+async def run_chain_async(
+    first_response: object,
+    params: object,
+    fixture: Fixture,
+    max_rounds: int = DEFAULT_MAX_ROUNDS,
+    send: SendAsync | Send = _unsendable,
+    *,
+    dialect: Dialect | None = None,
+) -> Any:
+    """The same, with a ``send`` to be awaited."""
+    steps = chain(first_response, params, fixture, max_rounds, dialect)
+    step = _next(steps, None)
+    while isinstance(step, _Leg):
+        response = send(step.params)
+        step = _next(steps, await response if inspect.isawaitable(response) else response)
+    return step.response

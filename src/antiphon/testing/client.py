@@ -1,0 +1,276 @@
+"""The tester's client: a Client whose answers are scripted, and whose results tell what was asked."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, Self, TypeVar
+
+from antiphon.client.budget import Budget
+from antiphon.client.changes import Change
+from antiphon.client.client import Client, OnProgress
+from antiphon.client.results import CallResult, Complete, Discovery, Pending, PromptReply, ReadResult
+from antiphon.testing.cassette.player import Player
+from antiphon.testing.cassette.recorder import Recorder
+from antiphon.testing.connection import Connection
+from antiphon.testing.safety import SafetyReport, check_replay_safety
+from antiphon.testing.script import Asked, Script, asked_in
+from antiphon.testing.suite.outcome import Turn
+from antiphon.testing.transcript import Recorded
+from antiphon.types import Completion, JsonObject, Prompt, Resource, ResourceTemplate, Tool
+
+T = TypeVar("T")
+
+
+class ToolOutcome(CallResult, frozen=True, kw_only=True):
+    """A tool's result, and what was asked on the way to it."""
+
+    asked: list[Asked]
+    """The questions in their order: ``["region", "confirm"]``. Each is its key, and knows its message and answer."""
+    turns: tuple[Turn, ...]
+    """Every request and what came back."""
+
+
+class PromptOutcome(PromptReply, frozen=True, kw_only=True):
+    """A prompt, and what was asked on the way to it."""
+
+    asked: list[Asked]
+    turns: tuple[Turn, ...]
+
+
+class ReadOutcome(ReadResult, frozen=True, kw_only=True):
+    """A resource's contents, and what was asked on the way to them."""
+
+    asked: list[Asked]
+    turns: tuple[Turn, ...]
+
+
+Outcome = TypeVar("Outcome", ToolOutcome, PromptOutcome, ReadOutcome)
+
+
+class McpClient(Client):
+    """A Client for tests. It opens itself when it is first used; whoever made it closes it."""
+
+    def __init__(self, connection: Connection, script: Script | None = None, **options: Any) -> None:
+        self.script = Script() if script is None else script
+        self.connection = connection
+        self._inner = connection.link()
+        self._recorded = Recorded(self._inner)
+        self._opening = asyncio.Lock()
+        options = {**self.script.handlers(), **options}
+        super().__init__(self._recorded, **options)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """Every request so far, and what came back."""
+        return self._recorded.turns
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether this makes a cassette."""
+        return isinstance(self._inner, Recorder)
+
+    def check_cassette(self) -> None:
+        """Drifted, if a cassette answered and was asked what it does not have."""
+        if isinstance(self._inner, Player):
+            self._inner.check()
+
+    async def __aenter__(self) -> Self:
+        async with self._opening:
+            if not self._open:
+                await super().__aenter__()
+        return self
+
+    def _servers_time(self, seconds: float | None) -> Budget:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            why = "Antiphon runs on asyncio, and this test does not: choose anyio's asyncio backend"
+            raise RuntimeError(why) from None
+        return super()._servers_time(seconds)
+
+    async def close(self) -> None:
+        if self._open:
+            await self.__aexit__()
+
+    async def subscribe(
+        self, *, tools: bool = False, prompts: bool = False, resources: bool | list[str] = False
+    ) -> AsyncGenerator[Change]:
+        """Changes as they happen."""
+        await self.__aenter__()
+        async with aclosing(super().subscribe(tools=tools, prompts=prompts, resources=resources)) as changes:
+            async for change in changes:
+                yield change
+
+    async def _request(self, *args: Any, **kwargs: Any) -> JsonObject:
+        if not self._open:
+            await self.__aenter__()
+        result = await super()._request(*args, **kwargs)
+        # Which era it is shows in the first answer.
+        self.script.keyless = self.era == "legacy"
+        return result
+
+    async def check_replay_safety(
+        self,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        effects: Iterable[Callable[..., object] | str] = (),
+        ignore: Collection[str] = (),
+    ) -> SafetyReport:
+        """Whether a tool may be run from the top on every round: ``assert report.ok, report``."""
+        call = (name, arguments or {})
+        return await check_replay_safety(self.connection, call, self.script, effects=effects, ignore=ignore)
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+    ) -> ToolOutcome:
+        """Call a tool; the script answers what it asks."""
+        with self._recorded.noting() as turns:
+            result = await super().call_tool(name, arguments, timeout=timeout, progress=progress)
+        return _told(ToolOutcome, result, turns)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+    ) -> PromptOutcome:
+        """Get a prompt; the script answers what it asks."""
+        with self._recorded.noting() as turns:
+            result = await super().get_prompt(name, arguments, timeout=timeout, progress=progress)
+        return _told(PromptOutcome, result, turns)
+
+    async def read_resource(
+        self, uri: str, *, timeout: float | None = None, progress: OnProgress | None = None
+    ) -> ReadOutcome:
+        """Read a resource; the script answers what it asks."""
+        with self._recorded.noting() as turns:
+            result = await super().read_resource(uri, timeout=timeout, progress=progress)
+        return _told(ReadOutcome, result, turns)
+
+
+def _told(type_: type[Outcome], result: CallResult | PromptReply | ReadResult, turns: list[Turn]) -> Outcome:
+    fields = {name: getattr(result, name) for name in result.__struct_fields__}
+    return type_(**fields, asked=asked_in(turns), turns=tuple(turns))
+
+
+class SyncMcpClient:
+    """The same client for plain functions: the calls return when they are done, and lists are lists."""
+
+    def __init__(self, connection: Connection, script: Script | None = None, **options: Any) -> None:
+        self._runner = asyncio.Runner()
+        self._client = McpClient(connection, script, **options)
+
+    @property
+    def script(self) -> Script:
+        return self._client.script
+
+    @property
+    def turns(self) -> list[Turn]:
+        return self._client.turns
+
+    @property
+    def is_recording(self) -> bool:
+        return self._client.is_recording
+
+    def check_cassette(self) -> None:
+        self._client.check_cassette()
+
+    @property
+    def era(self) -> str:
+        return self._client.era
+
+    @property
+    def protocol_version(self) -> str:
+        return self._client.protocol_version
+
+    def discover(self) -> Discovery:
+        return self._run(self._client.discover())
+
+    def list_tools(self) -> list[Tool]:
+        return self._run(self._client.list_tools()._all())
+
+    def list_prompts(self) -> list[Prompt]:
+        return self._run(self._client.list_prompts()._all())
+
+    def list_resources(self) -> list[Resource]:
+        return self._run(self._client.list_resources()._all())
+
+    def list_resource_templates(self) -> list[ResourceTemplate]:
+        return self._run(self._client.list_resource_templates()._all())
+
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+    ) -> ToolOutcome:
+        """Call a tool; the script answers what it asks."""
+        return self._run(self._client.call_tool(name, arguments, timeout=timeout, progress=progress))
+
+    def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+    ) -> PromptOutcome:
+        """Get a prompt; the script answers what it asks."""
+        return self._run(self._client.get_prompt(name, arguments, timeout=timeout, progress=progress))
+
+    def read_resource(
+        self, uri: str, *, timeout: float | None = None, progress: OnProgress | None = None
+    ) -> ReadOutcome:
+        """Read a resource; the script answers what it asks."""
+        return self._run(self._client.read_resource(uri, timeout=timeout, progress=progress))
+
+    def check_replay_safety(
+        self,
+        name: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        effects: Iterable[Callable[..., object] | str] = (),
+        ignore: Collection[str] = (),
+    ) -> SafetyReport:
+        """Whether a tool may be run from the top on every round: ``assert report.ok, report``."""
+        return self._run(self._client.check_replay_safety(name, arguments, effects=effects, ignore=ignore))
+
+    def complete(
+        self,
+        *,
+        argument: str,
+        value: str,
+        prompt: str | None = None,
+        template: str | None = None,
+        known: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """Suggestions for an argument of a prompt, or a variable of a resource template."""
+        asked = self._client.complete(argument=argument, value=value, prompt=prompt, template=template, known=known)
+        return self._run(asked)
+
+    def begin(self, method: str, /, **params: object) -> Complete | Pending:
+        """Make a call and stop at its first question."""
+        return self._run(self._client.begin(method, **params))
+
+    def resume(self, pending: Pending, answers: Mapping[str, object] | None = None) -> Complete | Pending:
+        """Go on with a call that waited; stops at its next question."""
+        return self._run(self._client.resume(pending, answers))
+
+    def close(self) -> None:
+        try:
+            self._run(self._client.close())
+        finally:
+            self._runner.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)

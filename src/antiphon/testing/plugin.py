@@ -1,0 +1,257 @@
+"""The pytest plugin: a client for the server under test, scripted answers, and suites collected as tests.
+
+It is loaded in every run of pytest on a machine that has Antiphon, so it imports nothing until a test uses it.
+"""
+
+import contextlib
+import functools
+import inspect
+import re
+import shlex
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from antiphon.testing.client import McpClient, SyncMcpClient
+    from antiphon.testing.collecting import SuiteFile
+    from antiphon.testing.connection import Connection
+    from antiphon.testing.script import Script
+    from antiphon.testing.snapshot import Snapshots
+
+SUITES: Final = (".mcp.yaml", ".mcp.yml")
+ERAS: Final = ("2026-07-28", "legacy")
+MARKS: Final = (
+    "mcp(server, **options): the server to test, and what else its Client takes; declare=[...] limits what it can ask",
+    "eras(*eras): run the test once for each era, '2026-07-28' and 'legacy' unless others are named",
+    "rotate(instances=2): each request goes to another instance of the server, which was started afresh",
+    "cassette(file): answer from a recording; if there is none, make it",
+)
+_FAILED: Final = pytest.StashKey[bool]()
+_APP: Final = re.compile(r"(?P<place>[\w.]+|.*\.py):(?P<name>[\w.]+)")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("antiphon", "testing MCP servers (antiphon)")
+    parser.addini("mcp_server", "The server to test: a URL, module:app, file.py:app, or a command")
+    group.addoption(
+        "--mcp-server", metavar="SERVER", help="The server to test, instead of the one in the configuration"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None]:
+    yield
+    # Last of all: another plugin may have the same option, and it means the same.
+    with contextlib.suppress(ValueError):
+        group = parser.getgroup("antiphon")
+        group.addoption("--update-snapshots", action="store_true", help="Keep what tests get as their snapshots")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    mark = metafunc.definition.get_closest_marker("eras")
+    if mark is not None and "mcp_era" in metafunc.fixturenames:
+        metafunc.parametrize("mcp_era", mark.args or ERAS, indirect=True)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "SuiteFile | None":
+    if not file_path.name.endswith(SUITES):
+        return None
+    from antiphon.testing.collecting import SuiteFile
+
+    return SuiteFile.from_parent(parent, path=file_path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    if call.excinfo is not None and call.when == "call":
+        item.stash[_FAILED] = True
+    return (yield)
+
+
+# --- fixtures -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mcp_server(pytestconfig: pytest.Config) -> object:
+    """The server under test. Override it: return a Server, a function that makes one, a URL, a command or a file."""
+    text = pytestconfig.getoption("--mcp-server") or pytestconfig.getini("mcp_server")
+    if not text:
+        pytest.fail(
+            "There is no server to test. Say which in conftest.py:\n\n"
+            "    @pytest.fixture\n"
+            "    def mcp_server():\n"
+            "        return app  # a Server, a URL, or a command: ['python', 'server.py']\n\n"
+            'or in the configuration:  mcp_server = "shop:app"',
+            pytrace=False,
+        )
+    return _server(str(text), pytestconfig)
+
+
+@pytest.fixture
+def mcp_era(request: pytest.FixtureRequest) -> str:
+    """The era that is spoken; ``@pytest.mark.eras`` sets it."""
+    era = str(getattr(request, "param", "auto"))
+    return ERAS[0] if era == "modern" else era
+
+
+@pytest.fixture
+def mcp_answers(request: pytest.FixtureRequest) -> "Script":
+    """The test's script: ``answers(confirm=True)``."""
+    from antiphon.testing.script import Script
+
+    declare = _options(request.node).get("declare")
+    return Script() if declare is None else Script(declare=declare)
+
+
+@pytest.fixture
+def answers(mcp_answers: "Script") -> "Script":
+    """Write down answers: by key, ``answers(confirm=True)``, or by message, ``answers({"Deploy?": "decline"})``."""
+    return mcp_answers
+
+
+@pytest.fixture
+def mcp_client(
+    request: pytest.FixtureRequest, mcp_answers: "Script", mcp_era: str
+) -> "Iterator[McpClient | SyncMcpClient]":
+    """A client of the server under test: to be awaited in an ``async def`` test, and not in a plain one."""
+    from antiphon.testing.client import McpClient, SyncMcpClient
+
+    connection = _connection(request, mcp_era)
+    options = {name: value for name, value in _options(request.node).items() if name not in {"server", "declare"}}
+    client: McpClient | SyncMcpClient
+    if inspect.iscoroutinefunction(request.node.obj):
+        client = McpClient(connection, mcp_answers, **options)
+        with _closing_after(request.node, client):
+            yield client
+    else:
+        client = SyncMcpClient(connection, mcp_answers, **options)
+        try:
+            yield client
+        finally:
+            client.close()
+        client.check_cassette()
+    if client.is_recording and connection.cassette is not None and request.node.stash.get(_FAILED, default=False):
+        # What a failed test did is not what the next run should repeat.
+        connection.cassette.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def antiphon_client(mcp_client: "McpClient | SyncMcpClient") -> "McpClient | SyncMcpClient":
+    """Another name for ``mcp_client``."""
+    return mcp_client
+
+
+@pytest.fixture
+def assert_snapshot(request: pytest.FixtureRequest) -> "Snapshots":
+    """``assert_snapshot(result)`` fails unless it is what was kept; ``--update-snapshots`` keeps it."""
+    from antiphon.testing.snapshot import Snapshots
+
+    test = request.node.nodeid.partition("::")[2] or request.node.name
+    update = bool(request.config.getoption("--update-snapshots", default=False))
+    return Snapshots(request.node.path, test.replace("::", "."), update=update)
+
+
+# --- how a test says what it wants --------------------------------------------------------------------------------
+
+
+def _options(node: Any) -> dict[str, Any]:
+    """What the ``mcp`` marks say; the nearest one has the last word."""
+    options: dict[str, Any] = {}
+    for mark in reversed(list(node.iter_markers("mcp"))):
+        options |= mark.kwargs
+        if mark.args:
+            options["server"] = mark.args[0]
+    return options
+
+
+def _connection(request: pytest.FixtureRequest, era: str) -> "Connection":
+    import msgspec
+
+    from antiphon.testing.connection import Connection
+
+    server = _options(request.node).get("server")
+    if server is None:
+        server = request.getfixturevalue("mcp_server")
+    elif isinstance(server, str):
+        server = _server(server, request.config)
+    known = server if isinstance(server, Connection) else Connection(target=server)
+    rotate = request.node.get_closest_marker("rotate")
+    instances = 0 if rotate is None else rotate.args[0] if rotate.args else rotate.kwargs.get("instances", 2)
+    if instances and era == "legacy":
+        pytest.skip("An older session lives in one instance: it cannot be rotated")
+    return msgspec.structs.replace(
+        known,
+        era=known.era if era == "auto" else era,
+        rotate=instances or known.rotate,
+        cassette=_cassette(request, era) or known.cassette,
+    )
+
+
+def _cassette(request: pytest.FixtureRequest, era: str) -> Path | None:
+    mark = request.node.get_closest_marker("cassette")
+    if mark is None:
+        return None
+    test: Path = request.node.path
+    if not mark.args:
+        name = re.sub(r"[^\w.=-]+", "_", request.node.name)
+        return test.parent / "cassettes" / test.stem / f"{name}.json"
+    file = test.parent / str(mark.args[0])
+    # A recording is of one era.
+    return file if era == "auto" else file.with_suffix(f".{era}{file.suffix}")
+
+
+def _server(text: str, config: pytest.Config) -> object:
+    """A server in words: ``http://...``, ``shop:app``, ``server.py:app``, ``python server.py``."""
+    if text.startswith(("http://", "https://")):
+        return text
+    app = _APP.fullmatch(text)
+    if app is None:
+        command = shlex.split(text)
+        # The interpreter that runs the tests is the one that has what the server needs.
+        words = command if command[0].endswith(".py") else command[1:] if command[0] in {"python", "python3"} else None
+        return command if words is None else [sys.executable, *words]
+    from antiphon.testing.suite.application import find_app
+
+    if app["place"].endswith(".py"):
+        return find_app(text, config.rootpath)
+    if str(config.rootpath) not in sys.path:
+        sys.path.insert(0, str(config.rootpath))
+    # Not anew: a test that patches the module patches the server.
+    module: Any = __import__(app["place"], fromlist=["*"])
+    return functools.reduce(getattr, app["name"].split("."), module)
+
+
+class _closing_after:  # noqa: N801 -- read as a phrase
+    """Close a client at the end of an asynchronous test, in the test's own event loop, whoever runs that."""
+
+    def __init__(self, item: Any, client: "McpClient") -> None:
+        self._item = item
+        self._client = client
+        self._test: Callable[..., Any] = item.obj
+
+    def __enter__(self) -> None:
+        test, client = self._test, self._client
+
+        @functools.wraps(test)
+        async def closing(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await test(*args, **kwargs)
+            finally:
+                await client.close()
+                client.check_cassette()
+
+        self._item.obj = closing
+
+    def __exit__(self, *exc: object) -> None:
+        self._item.obj = self._test

@@ -1,0 +1,429 @@
+"""Replay safety: whether a handler may be run from the top on every round, and anywhere.
+
+Every round of a call is run twice, and once more on a fresh instance. What differs is reported, and so is what ran
+again although it should not have: effects outside of ``ctx.step``, readings of the clock, random numbers.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from antiphon.client.answers import Answers, Asker
+from antiphon.client.client import Client
+from antiphon.client.results import Pending
+from antiphon.errors import CallFailed, Disconnected, Refused, RoundsExceeded
+from antiphon.protocol.loop import MAX_ROUNDS
+from antiphon.server.service import Service
+from antiphon.testing.instances import Instances, instances, is_here
+from antiphon.testing.observer import Effect, Observer, Sighting, place_of
+from antiphon.testing.script import Script
+from antiphon.types import JsonObject
+from antiphon.wire.rev2026 import METHODS
+
+Kind: TypeAlias = Literal["question", "result", "instance", "effect", "clock", "random"]
+
+_METHODS: Final = {
+    "tool": ("tools/call", "name"),
+    "prompt": ("prompts/get", "name"),
+    "resource": ("resources/read", "uri"),
+}
+_REFUSED: Final = -32602
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that does not survive a replay: what, where, and what to do about it."""
+
+    kind: Kind
+    what: str
+    where: str = ""
+    """``file:line``, as far as it can be told."""
+    advice: str
+    rounds: tuple[int, ...]
+    key: str = ""
+    """The question's, if it is about one."""
+
+    def __str__(self) -> str:
+        where = f"\n    at {self.where}" if self.where else ""
+        return f"{self.what}{where}\n    {self.advice}"
+
+
+class SafetyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check of replay safety found: ``assert report.ok, report``."""
+
+    call: str
+    findings: tuple[Finding, ...]
+    rounds: int
+    asked: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What could not be checked, and why."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
+        asked = f", asking {', '.join(self.asked)}" if self.asked else ", asking nothing"
+        head = f"{self.call} ({rounds}{asked}) is {'safe' if self.ok else 'not safe'} to replay"
+        lines = [head + (":" if self.findings else ".")]
+        lines += [f"  {finding}" for finding in self.findings]
+        return "\n".join([*lines, *(f"  Note: {note}" for note in self.notes)])
+
+
+async def check_replay_safety(
+    app: object,
+    call: str | tuple[str, Mapping[str, object]] | Mapping[str, object],
+    answers: Script | Mapping[Any, object] | Callable[..., object] | None = None,
+    *,
+    effects: Iterable[Effect] = (),
+    ignore: Collection[str] = (),
+    max_rounds: int = MAX_ROUNDS,
+) -> SafetyReport:
+    """Run a call with every round twice and on a fresh instance, and tell what differs or runs again.
+
+    ``app`` is a Server, a function that makes one (then the fresh instances come from it), a command, or a URL;
+    or a Connection, which says how to reach one of these.
+    ``call`` is a tool's name, a tool's name with its arguments, or a map as suites have it: ``{"tool": ...,
+    "arguments": ...}``, ``{"prompt": ...}``, ``{"resource": uri}``. ``effects`` are functions, or their names, that
+    must not run twice. What is in ``ignore`` is not reported: ``"time.time"``, or all of ``"clock"``, ``"random"``.
+
+    The call really happens, several times: point it at a server whose effects do no harm.
+    """
+    method, params = _read(call)
+    script = answers if isinstance(answers, Script) else Script(answers)
+    effects = list(effects)
+    if effects and not is_here(app):
+        raise ValueError("Effects can be watched in a Server of this process alone, not behind a URL or a command")
+    async with instances(app, script) as server:
+        service = server.service
+        function = None if service is None else _function(service, method, params)
+        observer = None if service is None else Observer(effects, _homes(function))
+        trial = _Trial(method, params, Answers(**script.handlers()), _place(function))
+        with nullcontext() if observer is None else observer:
+            await trial.run(server, observer, max_rounds)
+    return SafetyReport(
+        call=str(params[METHODS[method].target or "name"]),
+        findings=tuple(finding for finding in trial.findings() if not _is_ignored(finding, ignore)),
+        rounds=trial.rounds,
+        asked=tuple(trial.asked),
+        notes=tuple(filter(None, [server.note, *trial.notes])),
+    )
+
+
+# --- the trial ----------------------------------------------------------------------------------------------------
+
+
+class _End(msgspec.Struct, frozen=True, kw_only=True):
+    """How a round ended: with questions, a result or an error."""
+
+    questions: JsonObject | None = None
+    result: JsonObject | None = None
+    error: JsonObject | None = None
+
+
+class _Difference(NamedTuple):
+    kind: Kind
+    what: str
+    where: str
+    key: str = ""
+
+
+class _Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen of a round when it ran for the first time."""
+
+    number: int
+    sightings: tuple[Sighting, ...]
+    written: str
+    """Where the handler is."""
+
+    @property
+    def causes(self) -> list[Sighting]:
+        return [sight for sight in self.sightings if sight.kind in {"clock", "random"}]
+
+    @property
+    def steps(self) -> list[str]:
+        return [sight.what for sight in self.sightings if sight.kind == "step"]
+
+    def place(self, request: object) -> str:
+        """Where a question is asked; where the handler is, if that cannot be told."""
+        asked = [sight.place for sight in self.sightings if sight.kind == "ask" and sight.what == _message(request)]
+        return asked[0] if asked else self.written
+
+
+class _Again(msgspec.Struct, frozen=True):
+    """A round to be run again: how it ended, and what was sent, or would be sent to replay it."""
+
+    end: _End
+    pending: Pending | None
+    responses: JsonObject
+    round: _Circumstances
+
+
+def _seeing(observer: Observer | None) -> AbstractContextManager[list[Sighting]]:
+    return nullcontext([]) if observer is None else observer.seeing()
+
+
+class _Trial:
+    """One call, round by round."""
+
+    def __init__(self, method: str, params: JsonObject, answers: Answers, written: str) -> None:
+        self._method = method
+        self._params = params
+        self._answers = answers
+        self._written = written
+        self._differing: list[Finding] = []
+        self._sightings: dict[Sighting, list[int]] = {}
+        self.rounds = 0
+        self.asked: list[str] = []
+        self.notes: list[str] = []
+
+    async def run(self, server: Instances, observer: Observer | None, max_rounds: int) -> None:
+        """The call as it is, and then each of its rounds again: a token may be good for one use only."""
+        again: list[_Again] = []
+        pending: Pending | None = None
+        responses: JsonObject = {}
+        while True:
+            self.rounds += 1
+            with _seeing(observer) as seen:
+                end, waiting = await self._once(server.client, pending, responses)
+            round_ = self._noted(seen)
+            if waiting is None:
+                again.append(_Again(end, pending, responses, round_))
+                break
+            # The token without answers: a replay up to the questions, which must be the same.
+            again.append(_Again(end, msgspec.structs.replace(waiting, questions={}), {}, round_))
+            if self.rounds > max_rounds:
+                raise RoundsExceeded(self.rounds)
+            pending = waiting
+            self.asked += pending.questions
+            responses = await self._answered(pending, server.client)
+        if end.error is not None:
+            self.notes.append(f"The call ended with an error: {end.error['message']}")
+        for turn in again:
+            if turn.end.questions != {}:
+                await self._repeat(server, turn)
+
+    async def _repeat(self, server: Instances, turn: _Again) -> None:
+        """Run a round again, here and on a fresh instance, and compare how it ends."""
+        if turn.pending is None:
+            self.notes.append("It asks nothing, so nothing is replayed.")
+            return
+        here, _ = await self._once(server.client, turn.pending, turn.responses)
+        if self._compare(turn.end, here, _AGAIN, turn.round) or server.fresh is None:
+            return
+        async with server.fresh() as client:
+            other, _ = await self._once(client, turn.pending, turn.responses)
+        self._compare(turn.end, other, _ELSEWHERE, turn.round)
+
+    async def _answered(self, pending: Pending, client: Client) -> JsonObject:
+        asker = Asker(client.server, str(self._params.get("name") or self._params.get("uri")), self.rounds)
+        return await self._answers.answer_all(pending.questions, asker) if pending.questions else {}
+
+    def _noted(self, seen: list[Sighting]) -> _Circumstances:
+        for sight in dict.fromkeys(seen):
+            if sight.kind in _REMEDIES:
+                self._sightings.setdefault(sight, []).append(self.rounds)
+        return _Circumstances(number=self.rounds, sightings=tuple(seen), written=self._written)
+
+    async def _once(
+        self, client: Client, pending: Pending | None, responses: JsonObject
+    ) -> tuple[_End, Pending | None]:
+        """Run the round: how it ended, and what waits then."""
+        try:
+            if pending is None:
+                made = await client.begin(self._method, **self._params)
+            else:
+                made = await client.resume(pending, responses)
+        except Refused as fault:
+            return _End(error={"code": fault.code, "message": fault.message}), None
+        except Disconnected:
+            raise
+        except CallFailed as fault:
+            return _End(error={"message": str(fault)}), None
+        if isinstance(made, Pending):
+            return _End(questions=made.questions), made
+        result: JsonObject = msgspec.to_builtins(made.result)
+        return _End(result={name: value for name, value in result.items() if name not in {"_meta", "rounds"}}), None
+
+    # --- comparing ------------------------------------------------------------------------------------------------
+
+    def _compare(self, first: _End, other: _End, when: str, round_: _Circumstances) -> bool:
+        """Whether two runs of a round ended differently; what differs is noted."""
+        if first == other:
+            return False
+        if first.questions is not None and other.questions is not None:
+            for key in dict.fromkeys([*first.questions, *other.questions]):
+                ours, theirs = first.questions.get(key), other.questions.get(key)
+                if ours != theirs:
+                    what = f"The question {key!r} changed {when}: {_became(ours, theirs)}"
+                    self._differs(_Difference("question", what, round_.place(ours), key), when, round_)
+        elif first.error is None and other.error is not None and other.error.get("code") == _REFUSED:
+            return self._refused(str(other.error["message"]), when, round_)
+        elif first.result is not None and round_.steps:
+            steps = ", ".join(dict.fromkeys(round_.steps))
+            self.notes.append(
+                f"The result of round {round_.number} differs {when}, which may come from a step that ran in it for the"
+                f" first time ({steps}): a request that is sent twice runs it twice, unless the server has a store."
+            )
+        else:
+            both = first.result is not None and other.result is not None
+            what = f"The result changed {when}" if both else f"Round {round_.number} ended differently {when}"
+            became = _became(_plain(first), _plain(other))
+            self._differs(_Difference("result", f"{what}: {became}", self._written), when, round_)
+        return True
+
+    def _refused(self, why: str, when: str, round_: _Circumstances) -> bool:
+        if when == _AGAIN:
+            self.notes.append(f"Round {round_.number} was not run twice: {why}")
+            return False
+        self._differing.append(
+            Finding(
+                kind="instance",
+                what=f"Round {round_.number} was refused by a fresh instance: {why}",
+                where=self._written,
+                advice="Give all instances the same key: Seal(keys=[...]), or the variable ANTIPHON_KEYS.",
+                rounds=(round_.number,),
+            )
+        )
+        return True
+
+    def _differs(self, found: _Difference, when: str, round_: _Circumstances) -> None:
+        reasons = " and ".join(sorted({f"{sight.what} at {sight.place}" for sight in round_.causes}))
+        self._differing.append(
+            Finding(
+                kind=found.kind,
+                what=f"{found.what}. It may come from {reasons}." if reasons else f"{found.what}.",
+                where=found.where,
+                advice=_advice(round_.causes, when),
+                rounds=(round_.number,),
+                key=found.key,
+            )
+        )
+
+    def findings(self) -> list[Finding]:
+        again = [
+            Finding(
+                kind=sight.kind,
+                what=f"{sight.what} ran in {_counted(rounds)}, outside of a step",
+                where=sight.place,
+                advice=_REMEDIES[sight.kind],
+                rounds=tuple(rounds),
+            )
+            for sight, rounds in self._sightings.items()
+            if len(rounds) > 1 and (sight.kind == "effect" or sight.kind == "clock" or sight.kind == "random")  # noqa: PLR1714 -- mypy reads it so
+        ]
+        return [*_first_of_each(self._differing), *again]
+
+
+_AGAIN: Final = "when the round was run again"
+_ELSEWHERE: Final = "on a fresh instance"
+_REMEDIES: Final[dict[str, str]] = {
+    "clock": "Take the time from await ctx.now(), which is the same on every round.",
+    "random": "Take it from await ctx.random(), or put it into a step: await ctx.step('name', function).",
+    "effect": "Put it into a step, which runs once however many rounds follow: await ctx.step('name', function, ...).",
+}
+
+
+def _advice(cause: list[Sighting], when: str) -> str:
+    kinds = {sight.kind for sight in cause}
+    if kinds:
+        return " ".join(_REMEDIES[kind] for kind in ("clock", "random") if kind in kinds)
+    if when == _ELSEWHERE:
+        return "Keep nothing in the process between rounds: use ctx.step, input_required(state=...), or a store."
+    return "Whatever differs from run to run belongs into a step: await ctx.step('name', function)."
+
+
+def _first_of_each(findings: list[Finding]) -> list[Finding]:
+    """A question that changes does so on every round: the first time tells it all."""
+    kept: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.kind, finding.key), finding)
+    return list(kept.values())
+
+
+def _is_ignored(finding: Finding, ignore: Collection[str]) -> bool:
+    name = finding.what.partition("()")[0]
+    return finding.kind in {"clock", "random", "effect"} and bool({finding.kind, name, finding.where} & {*ignore})
+
+
+def _plain(end: _End) -> object:
+    """How a round ended, as short as can be."""
+    if end.questions is not None:
+        return {"asks": {key: _message(request) for key, request in end.questions.items()}}
+    if end.result is None:
+        return {"error": end.error}
+    content = end.result.get("content")
+    if isinstance(content, list) and all(block.get("type") == "text" for block in content):
+        return "\n".join(block["text"] for block in content)
+    return end.result
+
+
+def _message(request: object) -> str:
+    params = request.get("params") if isinstance(request, dict) else None
+    return str(params.get("message", "")) if isinstance(params, dict) else ""
+
+
+def _became(ours: object, theirs: object) -> str:
+    if ours is None or theirs is None:
+        return "it was not asked" if theirs is None else "it was not asked before"
+    if _message(ours) != _message(theirs):
+        ours, theirs = _message(ours), _message(theirs)
+    return f"{_short(ours)} became {_short(theirs)}"
+
+
+def _short(value: object) -> str:
+    text = repr(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _counted(rounds: list[int]) -> str:
+    *most, last = map(str, rounds)
+    return f"rounds {', '.join(most)} and {last}"
+
+
+# --- the call -----------------------------------------------------------------------------------------------------
+
+
+def _read(call: object) -> tuple[str, JsonObject]:
+    """The method and the parameters of a call, however it was written."""
+    if isinstance(call, str):
+        return "tools/call", {"name": call, "arguments": {}}
+    if isinstance(call, tuple) and len(call) == 2:
+        return "tools/call", {"name": call[0], "arguments": dict(call[1])}
+    if isinstance(call, Mapping):
+        for name, (method, target) in _METHODS.items():
+            if name in call:
+                arguments = {} if name == "resource" else {"arguments": dict(call.get("arguments") or {})}
+                return method, {target: call[name], **arguments}
+        if "method" in call:
+            return str(call["method"]), dict(call.get("params") or {})
+    raise TypeError(
+        f"A call is a tool's name, a name with arguments, or a map with 'tool', 'prompt' or 'resource': got {call!r}"
+    )
+
+
+def _function(service: Service, method: str, params: JsonObject) -> Any:
+    """The function that serves a call; None if that cannot be told."""
+    tables: dict[str, Mapping[str, Any]] = {
+        "tools/call": service._tools,
+        "prompts/get": service._prompts,
+        "resources/read": service._resources,
+    }
+    entry = tables.get(method, {}).get(str(params.get("name") or params.get("uri")))
+    return None if entry is None else inspect.unwrap(entry._handler.function)
+
+
+def _place(function: Any) -> str:
+    code = getattr(function, "__code__", None)
+    return "" if code is None else place_of(code.co_filename, code.co_firstlineno)
+
+
+def _homes(function: Any) -> list[Path]:
+    """The folder of the handler's package, which is the user's even if it is installed."""
+    file = Path(getattr(getattr(function, "__code__", None), "co_filename", ""))
+    folders = [folder for folder in file.resolve().parents if (folder / "__init__.py").is_file()]
+    return folders[-1:]

@@ -1,0 +1,321 @@
+"""The Script: answers written down beforehand, for a client that nobody sits in front of."""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, Self, TypeAlias, TypedDict
+
+import msgspec
+
+from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest
+from antiphon.errors import CannotAnswer
+from antiphon.testing.given import Kind, Supply, again, fields_of, kind_of, params_of, response_to
+from antiphon.testing.suite.outcome import Turn
+from antiphon.types import Accepted, Cancelled, Declined, JsonObject, Root, Sample
+
+Asking: TypeAlias = Elicitation | SampleRequest
+Matcher: TypeAlias = "str | re.Pattern[str]"
+Given: TypeAlias = object
+"""Whatever ``antiphon.testing.given`` reads, a list of it, or a function that is asked for it."""
+
+EVERYTHING: Final = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "roots")
+
+
+class Asked(str):
+    """A question that was asked. It is the question's key, and knows the rest of it."""
+
+    __slots__ = ("answer", "kind", "message", "request", "round", "tool", "used")
+
+    kind: Kind
+    message: str
+    request: JsonObject
+    """The request as the server made it: method and params."""
+    tool: str
+    """The tool, prompt or resource whose call asked; empty for roots, which do not say."""
+    round: int
+    used: str
+    """The name in the script that answered."""
+    answer: JsonObject
+    """The response that was sent."""
+
+    def __new__(
+        cls,
+        key: str,
+        *,
+        kind: Kind,
+        message: str = "",
+        request: JsonObject | None = None,
+        tool: str = "",
+        round: int = 0,  # noqa: A002 -- what a round is called everywhere else
+        used: str = "",
+        answer: JsonObject | None = None,
+    ) -> Self:
+        self = super().__new__(cls, key)
+        self.kind = kind
+        self.message = message
+        self.request = request or {}
+        self.tool = tool
+        self.round = round
+        self.used = used
+        self.answer = answer or {}
+        return self
+
+    @property
+    def key(self) -> str:
+        return str(self)
+
+
+class Handlers(TypedDict, total=False):
+    """What a Client takes to answer with."""
+
+    elicit: Callable[[Elicitation], Awaitable[ElicitAnswer]]
+    elicit_url: Callable[[Elicitation], Awaitable[ElicitAnswer]]
+    sample: Callable[[SampleRequest], Awaitable[Sample | str]]
+    sample_tools: bool
+    roots: Callable[[], Awaitable[list[Root]]]
+
+
+class AnswerUnscripted(CannotAnswer):
+    """The server asked what the script has no answer for, or none left."""
+
+
+class Script:
+    """Answers by key, by message, or by function.
+
+    ``answers`` maps names to what is answered: a question's key (or ``tool.key``), its exact message, or a compiled
+    pattern that is found in its message. A value is content to accept, a bare value for a form of one field,
+    ``"decline"`` and ``"cancel"``, a text for a model's answer, a list of these with one for each time, or a function
+    that takes the question and returns one. Or ``answers`` is such a function itself, asked about everything.
+
+    ``sample`` and ``roots`` answer all questions of their kind that nothing else answers. ``declare`` says what the
+    client can be asked at all. ``keyless`` is for servers of the older era, whose questions have no keys: then the one
+    answer is used that fits the form.
+    """
+
+    def __init__(
+        self,
+        answers: Mapping[Any, Given] | Callable[[Asking], Given] | None = None,
+        *,
+        sample: Given = None,
+        roots: Given = None,
+        declare: Iterable[str] = EVERYTHING,
+        keyless: bool = False,
+    ) -> None:
+        self._otherwise: Callable[[Asking], Given] | None = None
+        self._entries: dict[Matcher, Supply] = {}
+        self(answers, **{name: given for name, given in (("sample", sample), ("roots", roots)) if given is not None})
+        self._declared = tuple(declare)
+        unknown = [name for name in self._declared if name not in EVERYTHING]
+        if unknown:
+            raise ValueError(f"Unknown capability {unknown[0]!r}: a script can declare {', '.join(EVERYTHING)}")
+        self.keyless = keyless
+        self.asked: list[Asked] = []
+        """What was asked so far, with what was answered."""
+
+    def __call__(
+        self, answers: Mapping[Any, Given] | Callable[[Asking], Given] | None = None, /, **by_key: Given
+    ) -> Self:
+        """Write down more answers; a name that was there before has the new one."""
+        if callable(answers):
+            self._otherwise = answers
+            answers = None
+        for name, given in {**(answers or {}), **by_key}.items():
+            self._add(name, given)
+        return self
+
+    @property
+    def unused(self) -> list[str]:
+        """The names of answers that were not used, or not all of them."""
+        return [supply.name for supply in self._entries.values() if not supply.is_spent]
+
+    def handlers(self) -> Handlers:
+        """The client's side: ``Client(target, **script.handlers())``."""
+        made: Handlers = {}
+        if "elicitation" in self._declared:
+            made["elicit"] = self._elicit
+        if "elicitation.url" in self._declared:
+            made["elicit_url"] = self._elicit
+        if "sampling" in self._declared or "sampling.tools" in self._declared:
+            made["sample"] = self._sample
+            made["sample_tools"] = "sampling.tools" in self._declared
+        if "roots" in self._declared:
+            made["roots"] = self._roots
+        return made
+
+    def _add(self, name: object, given: Given) -> None:
+        if not isinstance(name, str | re.Pattern):
+            raise TypeError(f"An answer's name is a key, a message or a compiled pattern, got {name!r}")
+        label = name if isinstance(name, str) else f"/{name.pattern}/"
+        self._entries[name] = Supply(label, given)
+
+    # --- what the client calls ------------------------------------------------------------------------------------
+
+    async def _elicit(self, question: Elicitation) -> ElicitAnswer:
+        request = _elicitation(question)
+        response = await self._respond(question.mode, question.message, request, question)
+        if response["action"] == "accept":
+            return Accepted(None if question.mode == "url" else response.get("content"))
+        return Declined() if response["action"] == "decline" else Cancelled()
+
+    async def _sample(self, question: SampleRequest) -> Sample:
+        request: JsonObject = {"method": "sampling/createMessage", "params": question.params}
+        message = _last_text(question)
+        response = await self._respond("sample", message, request, question)
+        return msgspec.convert(response, Sample)
+
+    async def _roots(self) -> list[Root]:
+        request: JsonObject = {"method": "roots/list"}
+        supply = self._entries.get("roots") or self._only_roots()
+        response = await self._answered(supply, Asked("roots", kind="roots", request=request), None)
+        return msgspec.convert(response["roots"], list[Root])
+
+    async def _respond(self, kind: Kind, message: str, request: JsonObject, question: Asking) -> JsonObject:
+        asked = Asked(
+            question.key, kind=kind, message=message, request=request, tool=question.tool, round=question.round
+        )
+        return await self._answered(self._find(asked), asked, question)
+
+    # --- finding --------------------------------------------------------------------------------------------------
+
+    def _find(self, asked: Asked) -> Supply | None:
+        for name in (f"{asked.tool}.{asked}", str(asked), asked.message):
+            if name in self._entries:
+                return self._entries[name]
+        numbered = again(asked, self._entries)
+        if numbered is not None:
+            return numbered
+        for pattern, supply in self._entries.items():
+            if isinstance(pattern, re.Pattern) and pattern.search(asked.message):
+                return supply
+        if asked.kind == "sample" and "sample" in self._entries:
+            return self._entries["sample"]
+        return self._fitting(asked) if self.keyless else None
+
+    def _fitting(self, asked: Asked) -> Supply | None:
+        """The one answer that was not used yet and fits; several that say the same are one."""
+        fitting: list[tuple[Supply, JsonObject]] = []
+        for name, supply in self._entries.items():
+            if isinstance(name, str) and not supply.is_spent and not callable(supply.given):
+                try:
+                    fitting.append((supply, response_to(asked, asked.request, supply.peek(asked.request))))
+                except (CannotAnswer, IndexError):
+                    continue
+        same = all(response == fitting[0][1] for _, response in fitting)
+        return fitting[0][0] if fitting and same else None
+
+    def _only_roots(self) -> Supply | None:
+        found = [
+            supply
+            for supply in self._entries.values()
+            if isinstance(supply.given, dict) and supply.given.keys() == {"roots"}
+        ]
+        return found[0] if len(found) == 1 else None
+
+    async def _answered(self, supply: Supply | None, asked: Asked, question: Asking | None) -> JsonObject:
+        given: Any
+        if supply is not None:
+            try:
+                given = supply.take(asked.request)
+            except IndexError:
+                raise AnswerUnscripted(self._used_up(asked, supply), key=asked) from None
+        elif self._otherwise is not None and question is not None:
+            given = self._otherwise
+        else:
+            raise AnswerUnscripted(self._nothing_for(asked), key=asked)
+        if callable(given):
+            given = given(question) if question is not None else given()
+            if inspect.isawaitable(given):
+                given = await given
+            if given is None:
+                raise AnswerUnscripted(self._nothing_for(asked), key=asked)
+        asked.used = "" if supply is None else supply.name
+        asked.answer = response_to(asked, asked.request, given)
+        self.asked.append(asked)
+        return asked.answer
+
+    # --- words ----------------------------------------------------------------------------------------------------
+
+    def _nothing_for(self, asked: Asked) -> str:
+        names = [supply.name for supply in self._entries.values()]
+        lines = [f"The server asks {described(asked)}, and the script has no answer for it."]
+        if self._otherwise is not None:
+            lines.append("The script's function gave none.")
+        elif names:
+            lines.append(f"It answers {', '.join(map(repr, names))}.")
+            near = get_close_matches(asked, names, 1)
+            if near:
+                lines.append(f"Is {near[0]!r} meant to be {str(asked)!r}?")
+        else:
+            lines.append("It has no answers at all.")
+        return " ".join([*lines, self._before()]).rstrip()
+
+    def _used_up(self, asked: Asked, supply: Supply) -> str:
+        spent = "its only answer is" if supply.times == 1 else f"its {supply.times} answers are"
+        used = "" if supply.name == asked else f" (it goes by {supply.name!r})"
+        return f"The server asks {described(asked)} once more, and {spent} used up{used}. {self._before()}".rstrip()
+
+    def _before(self) -> str:
+        return f"Asked before: {', '.join(map(repr, map(str, self.asked)))}." if self.asked else ""
+
+
+def asked_in(turns: Iterable[Turn]) -> list[Asked]:
+    """All questions of a transcript, in their order, with what was answered."""
+    found: list[Asked] = []
+    round_ = 0
+    before: dict[str, Asked] = {}
+    for turn in turns:
+        for key, answer in turn.answers.items():
+            if key in before:
+                before[key].answer = answer
+        round_ = round_ + 1 if turn.answers or "requestState" in turn.params else 1
+        before = {key: _asked(key, request, turn, round_) for key, request in turn.questions.items()}
+        found += before.values()
+    return found
+
+
+def _asked(key: str, request: JsonObject, turn: Turn, round_: int) -> Asked:
+    message = params_of(request).get("message")
+    return Asked(
+        key,
+        kind=kind_of(request) or "form",
+        message=message if isinstance(message, str) else "",
+        request=request,
+        tool=str(turn.params.get("name") or turn.params.get("uri") or ""),
+        round=round_,
+    )
+
+
+def described(asked: Asked) -> str:
+    """A question in a sentence: its key, its kind, its message and its fields."""
+    parts = [{"form": "a form", "url": "a URL to open", "sample": "for a model", "roots": "for roots"}[asked.kind]]
+    if asked.message:
+        parts.append(repr(asked.message if len(asked.message) <= 200 else f"{asked.message[:200]}..."))
+    fields = fields_of(asked.request)
+    if fields:
+        parts.append("with " + ", ".join(f"{name}: {_type_of(field)}" for name, field in fields.items()))
+    return f"{str(asked)!r} ({', '.join(parts)})"
+
+
+def _type_of(field: object) -> str:
+    if not isinstance(field, dict):
+        return "anything"
+    options = field.get("enum") or [item.get("const") for item in field.get("oneOf") or () if isinstance(item, dict)]
+    return " | ".join(map(str, options)) if options else str(field.get("type", "anything"))
+
+
+def _elicitation(question: Elicitation) -> JsonObject:
+    params: JsonObject = {"mode": question.mode, "message": question.message}
+    params |= {"url": question.url} if question.mode == "url" else {"requestedSchema": question.schema}
+    return {"method": "elicitation/create", "params": params}
+
+
+def _last_text(question: SampleRequest) -> str:
+    for message in reversed(question.messages):
+        content = message.content
+        blocks = content if isinstance(content, list) else [content]
+        for block in blocks:
+            text = block if isinstance(block, str) else getattr(block, "text", None)
+            if isinstance(text, str):
+                return text
+    return ""

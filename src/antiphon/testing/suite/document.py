@@ -1,0 +1,171 @@
+"""A document: YAML as a graph of nodes that know where they stand, and as plain JSON values."""
+
+import re
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from antiphon.testing.suite.outcome import Place
+from antiphon.testing.suite.problem import Problem, SuiteBroken
+
+Kind: TypeAlias = str
+"""What a node is, as a person would say it: a text, a number, true or false, nothing, a list, a map."""
+
+TEXT, NUMBER, FLAG, NOTHING, LIST, MAP = "a text", "a number", "true or false", "nothing", "a list", "a map"
+DEEPEST: Final = 100
+MOST: Final = 1_000_000
+"""How many values a document may have once its aliases are followed."""
+
+_STR: Final = "tag:yaml.org,2002:str"
+_TAGS: Final = {
+    "tag:yaml.org,2002:int": NUMBER,
+    "tag:yaml.org,2002:float": NUMBER,
+    "tag:yaml.org,2002:bool": FLAG,
+    "tag:yaml.org,2002:null": NOTHING,
+}
+
+# The core schema of YAML 1.2, which is what editors read: `no` is a text, and 12:30 as well.
+_CORE: Final = (
+    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("tag:yaml.org,2002:int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("tag:yaml.org,2002:float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", "~nN\0"),
+)
+
+
+def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    made: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    for tag, expression, firsts in _CORE:
+        for first in firsts:
+            made.setdefault("" if first == "\0" else first, []).append((tag, re.compile(rf"(?:{expression})\Z")))
+    return made
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # the fast one where it was built
+    yaml_implicit_resolvers = _resolvers()
+
+
+class Document:
+    """One file under reading: what is in it, and what is wrong with it."""
+
+    def __init__(self, file: Path, text: str) -> None:
+        self.file = file
+        self.text = text
+        self.problems: list[Problem] = []
+        self._open: set[int] = set()
+        self._count = 0
+
+    def root(self) -> Node | None:
+        """The node of the whole document; None where it is empty, or no YAML, which is then a problem."""
+        try:
+            root: Node | None = yaml.compose(self.text, Loader=_Loader)
+        except yaml.MarkedYAMLError as fault:
+            mark = fault.problem_mark or fault.context_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+            told = " ".join(part for part in (fault.problem, fault.context) if part)
+            place = Place(file=self.file, line=line, column=column)
+            hint = self._hint(line)
+            self.problems.append(Problem(place, f"This is not YAML: {told or fault}{hint}"))
+            return None
+        except (yaml.YAMLError, ValueError, RecursionError) as fault:
+            told = " ".join(str(fault).split())
+            self.problems.append(Problem(Place(file=self.file, line=1, column=1), f"This is not YAML: {told}"))
+            return None
+        return root
+
+    def _hint(self, line: int) -> str:
+        lines = self.text.splitlines()
+        has_reference = 0 < line <= len(lines) and "${" in lines[line - 1]
+        return "; between { and }, a text with ${...} in it stands in quotes" if has_reference else ""
+
+    def place(self, node: Node) -> Place:
+        mark = node.start_mark
+        return Place(file=self.file, line=mark.line + 1, column=mark.column + 1)
+
+    def wrong(self, node: Node, message: str) -> None:
+        self.problems.append(Problem(self.place(node), message))
+
+    def finish(self) -> None:
+        """SuiteBroken if anything was wrong."""
+        if self.problems:
+            raise SuiteBroken(sorted(set(self.problems), key=lambda each: (each.place.line, each.place.column)))
+
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
+        """The keys of a map with their nodes; a key that is no text, or stands twice, is a problem."""
+        found: dict[str, tuple[Node, Node]] = {}
+        for key, value in node.value:
+            if not isinstance(key, ScalarNode):
+                self.wrong(key, "A key must be a text")
+            elif key.value in found:
+                first = self.place(found[key.value][0])
+                self.wrong(key, f"The key {key.value!r} stands here twice: first on line {first.line}")
+            else:
+                found[key.value] = (key, value)
+        return found
+
+    def plain(self, node: Node) -> Any:
+        """The JSON value of a node; what JSON does not know is a problem, and None."""
+        if isinstance(node, ScalarNode):
+            return self._scalar(node)
+        self._count += len(node.value)
+        if id(node) in self._open or len(self._open) > DEEPEST or self._count > MOST:
+            if not self.problems or self.problems[-1].message != _ENDLESS:
+                self.wrong(node, _ENDLESS)
+            return None
+        self._open.add(id(node))
+        try:
+            if isinstance(node, MappingNode):
+                return {name: self.plain(value) for name, (_, value) in self.entries(node).items()}
+            return [self.plain(item) for item in node.value]
+        finally:
+            self._open.discard(id(node))
+
+    def _scalar(self, node: ScalarNode) -> Any:
+        text: str = node.value
+        tag = node.tag
+        if tag == _STR:
+            return text
+        kind = _TAGS.get(tag)
+        if kind is None:
+            self.wrong(node, f"A suite has no {tag}: it has texts, numbers, true, false, null, lists and maps")
+            return None
+        if kind == FLAG:
+            return text[0] in "tT"
+        if kind == NOTHING:
+            return None
+        return _number(text)
+
+
+_ENDLESS: Final = "This contains itself, or too much"
+
+
+def kind_of(node: Node) -> Kind:
+    if isinstance(node, MappingNode):
+        return MAP
+    if isinstance(node, SequenceNode):
+        return LIST
+    return _TAGS.get(node.tag, TEXT)
+
+
+def _number(text: str) -> int | float:
+    if text[:2] in {"0o", "0x"}:
+        return int(text, 0)
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def read_document(path: Path) -> Document:
+    """The file; SuiteBroken if it cannot be read."""
+    start = Place(file=path, line=1, column=1)
+    try:
+        return Document(path, path.read_bytes().decode("utf-8-sig"))
+    except OSError as fault:
+        raise SuiteBroken([Problem(start, f"The file cannot be read: {fault.strerror or fault}")]) from None
+    except UnicodeDecodeError as fault:
+        raise SuiteBroken([Problem(start, f"The file is not UTF-8: {fault.reason} at byte {fault.start}")]) from None

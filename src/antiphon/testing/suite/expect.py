@@ -1,0 +1,190 @@
+"""Expectations against what was seen: one Check for each."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from antiphon.testing.suite.matcher import is_matcher, problem_with, shown
+from antiphon.testing.suite.outcome import Check, Place
+from antiphon.testing.suite.path import ABSENT, read_path
+from antiphon.testing.suite.seen import Seen
+from antiphon.testing.suite.snapshots import Snapshots, without
+from antiphon.testing.suite.suite import Case, Expectation
+
+_ABOUT_RESULT: Final = frozenset({"text", "structured", "result", "schema", "isError"})
+
+
+def checks(case: Case, seen: Seen, snapshots: Snapshots) -> tuple[Check, ...]:
+    """Every expectation of a case, and the two that nobody needs to write: no error, and no failed tool."""
+    expected = {each.name for each in case.expect}
+    made: list[Check] = []
+    refused = seen.error is not None
+    if refused and "error" not in expected:
+        made.append(_failed("error", f"The server refused: {_error_told(seen)}", actual=seen.error, place=case.place))
+    if seen.is_error and not expected & {"isError", "error"}:
+        told = f": {seen.text}" if isinstance(seen.text, str) else ""
+        made.append(_failed("isError", f"The tool failed{told}", expected=False, actual=True, place=case.place))
+    for each in case.expect:
+        if refused and each.name in _ABOUT_RESULT:
+            if "error" in expected:
+                made.append(_failed(each.name, "There is no result: the server refused", each.value, None, each.place))
+            continue
+        made.extend(_KINDS[each.name](each, seen, snapshots, case))
+    return tuple(made)
+
+
+def _failed(
+    name: str, problem: str, expected: object = None, actual: object = None, place: Place | None = None
+) -> Check:
+    return Check(
+        name=name,
+        passed=False,
+        problem=problem,
+        expected=expected,
+        actual=None if actual is ABSENT else actual,
+        place=place,
+    )
+
+
+def _judged(name: str, what: str, expected: object, actual: object, place: Place) -> Check:
+    why = problem_with(expected, actual)
+    if why:
+        return _failed(name, f"{what} {why}", expected, actual, place)
+    return Check(name=name, passed=True, expected=expected, actual=None if actual is ABSENT else actual, place=place)
+
+
+def _error_told(seen: Seen) -> str:
+    error = seen.error or {}
+    code = f" (error {error['code']})" if "code" in error else ""
+    return f"{error.get('message', 'without a message')}{code}"
+
+
+# --- one function for each key of `expect` ------------------------------------------------------------------------
+
+
+def _text(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+    yield _judged("text", "The text", each.value, seen.text, each.place)
+
+
+def _structured(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+    yield from _parts("structured", "The structured content", each, seen.structured)
+
+
+def _result(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+    yield from _parts("result", "The result", each, seen.result)
+
+
+def _parts(name: str, what: str, each: Expectation, actual: object, *, expected: Any = ABSENT) -> Iterator[Check]:
+    """The whole, or what paths find in it."""
+    wanted = each.value if expected is ABSENT else expected
+    if type(wanted) is dict and wanted and not is_matcher(wanted) and all(key[:1] == "$" for key in wanted):
+        for path, value in wanted.items():
+            found = read_path(path).find(actual)
+            yield _judged(f"{name}.{path}", f"{name}.{path}", value, found, each.places.get(path, each.place))
+        return
+    yield _judged(name, what, wanted, actual, each.place)
+
+
+def _is_error(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+    if seen.is_error == each.value:
+        yield Check(name="isError", passed=True, expected=each.value, actual=seen.is_error, place=each.place)
+        return
+    told = f": {seen.text}" if isinstance(seen.text, str) else ""
+    why = f"The tool failed{told}" if seen.is_error else f"The tool did not fail{told}"
+    yield _failed("isError", why, each.value, seen.is_error, each.place)
+
+
+def _error(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+    expected: Any = each.value
+    if expected is False:
+        if seen.error is not None:
+            yield _failed("error", f"The server refused: {_error_told(seen)}", None, seen.error, each.place)
+        return
+    if seen.error is None:
+        yield _failed("error", "A JSON-RPC error was expected, and a result came", expected, seen.result, each.place)
+        return
+    if expected is True:
+        yield Check(name="error", passed=True, actual=seen.error, place=each.place)
+    elif isinstance(expected, dict):
+        for name, value in expected.items():
+            found = seen.error.get(name, ABSENT)
+            yield from _parts(f"error.{name}", f"The error's {name}", each, found, expected=value)
+    else:
+        name = "message" if isinstance(expected, str) else "code"
+        yield _judged(f"error.{name}", f"The error's {name}", expected, seen.error.get(name, ABSENT), each.place)
+
+
+def _schema(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+    from antiphon.testing.suite.schemas import problem_under  # 60 ms, and few suites have one
+
+    if seen.structured is ABSENT:
+        yield _failed("schema", "There is no structured content to hold to the schema", each.value, None, each.place)
+        return
+    why = problem_under(each.value, seen.structured)
+    if why:
+        problem = f"The structured content does not fit the schema: {why}"
+        yield _failed("schema", problem, each.value, seen.structured, each.place)
+    else:
+        yield Check(name="schema", passed=True, place=each.place)
+
+
+def _snapshot(each: Expectation, seen: Seen, snapshots: Snapshots, case: Case) -> Iterator[Check]:
+    said: Any = each.value
+    if said is False:
+        return
+    options = said if isinstance(said, dict) else {"name": said} if isinstance(said, str) else {}
+    name = options.get("name") or case.name
+    actual = without(seen.essence, [read_path(path) for path in options.get("ignore", ())])
+    if snapshots.update:
+        snapshots.put(name, actual)
+    kept = snapshots.get(name)
+    if kept is ABSENT:
+        why = f"There is no snapshot {name!r} yet: run with --update-snapshots to keep this result"
+        yield _failed("snapshot", why, None, actual, each.place)
+    elif problem_with({"equals": kept}, actual):
+        why = f"The result differs from the snapshot {name!r}: --update-snapshots keeps it as it is now"
+        yield _failed("snapshot", why, kept, actual, each.place)
+    else:
+        yield Check(name="snapshot", passed=True, place=each.place)
+
+
+def _rounds(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+    yield _judged("rounds", "The number of rounds", each.value, seen.rounds, each.place)
+
+
+def _asked(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+    expected: Any = each.value
+    keys = [next(iter(item)) if isinstance(item, dict) else item for item in expected]
+    asked = [question.key for question in seen.asked]
+    if keys != asked:
+        yield _failed("asked", f"The server asked {shown(asked)}, and not {shown(keys)}", keys, asked, each.place)
+        return
+    wrong = [
+        _judged(f"asked.{key}", f"The message of {key!r}", matcher, question.message, each.place)
+        for item, question in zip(expected, seen.asked, strict=True)
+        if isinstance(item, dict)
+        for key, matcher in item.items()
+    ]
+    yield from wrong or [Check(name="asked", passed=True, expected=keys, actual=asked, place=each.place)]
+
+
+def _within(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+    allowed: Any = each.value
+    if seen.seconds <= allowed:
+        yield Check(name="within", passed=True, expected=allowed, actual=seen.seconds, place=each.place)
+    else:
+        why = f"The call took {seen.seconds:.3f} s, more than {allowed:g} s"
+        yield _failed("within", why, allowed, round(seen.seconds, 3), each.place)
+
+
+_KINDS: Final[dict[str, Callable[[Expectation, Seen, Snapshots, Case], Iterator[Check]]]] = {
+    "text": _text,
+    "structured": _structured,
+    "result": _result,
+    "isError": _is_error,
+    "error": _error,
+    "schema": _schema,
+    "snapshot": _snapshot,
+    "rounds": _rounds,
+    "asked": _asked,
+    "within": _within,
+}

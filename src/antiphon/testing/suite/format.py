@@ -1,0 +1,361 @@
+"""The format: every key of a suite, what it may hold, and what it means. The JSON Schema is made from it."""
+
+import re
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, Final
+
+import msgspec
+from yaml.nodes import MappingNode, Node
+
+from antiphon.testing.suite.document import FLAG, LIST, MAP, NUMBER, TEXT, Document
+from antiphon.testing.suite.grammar import (
+    WRONG,
+    Either,
+    Key,
+    Listed,
+    Mapped,
+    Named,
+    Plain,
+    Record,
+    Shape,
+    Word,
+)
+from antiphon.testing.suite.matcher import OPERATORS, TYPES, pattern
+from antiphon.testing.suite.path import read_path
+from antiphon.testing.suite.problem import nearest
+from antiphon.testing.suite.variables import NAME
+from antiphon.types import JsonObject
+
+DEFAULT_TIMEOUT: Final = 60.0
+DEFAULT_STARTUP: Final = 10.0
+
+# --- plain values -------------------------------------------------------------------------------------------------
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION: Final = r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)\s*"
+
+
+def duration(value: Any) -> float:
+    """``500ms``, ``10s``, ``2m``, or a number of seconds."""
+    if isinstance(value, str):
+        found = re.fullmatch(_DURATION, value)
+        if found is None:
+            raise ValueError(f"a duration is written 500ms, 10s, 2m, or as a number of seconds, and not {value!r}")
+        value = float(found[1]) * _UNITS[found[2]]
+    if value <= 0 or not isfinite(value):
+        raise ValueError("a duration must be more than nothing")
+    return float(value)
+
+
+def _filled_text(value: Any) -> Any:
+    if not value.strip():
+        raise ValueError("this must not be empty")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"expected a whole number from 1, got {value}")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ValueError(f"expected a whole number, got {value}")  # noqa: TRY004 -- what a shape hears
+    return value
+
+
+def _regex(value: Any) -> str:
+    if "${" not in value:
+        pattern(value)
+    return str(value)
+
+
+def _path(value: Any) -> str:
+    read_path(value)
+    return str(value)
+
+
+def _variable(name: str) -> None:
+    if NAME.fullmatch(name) is None:
+        raise ValueError(f"a variable's name has letters, digits, _, - and ., and begins with a letter: not {name!r}")
+
+
+def _url(value: Any) -> str:
+    if not value.startswith(("http://", "https://", "${")):
+        raise ValueError(f"a URL begins with http:// or https://, and not like {value!r}")
+    return str(value)
+
+
+ANYTHING: Final = Plain()
+TEXT_: Final = Plain(kinds=(TEXT,), check=_filled_text, rules={"minLength": 1})
+WORDS: Final = Plain(kinds=(TEXT,))
+LOOSE: Final = Plain(kinds=(TEXT, NUMBER, FLAG), check=lambda value: value if isinstance(value, str) else _json(value))
+CODE: Final = Plain(kinds=(NUMBER,), check=_whole, rules={"type": "integer"}, named="a whole number")
+YES_NO: Final = Plain(kinds=(FLAG,))
+OBJECT: Final = Plain(kinds=(MAP,))
+URL: Final = Plain(kinds=(TEXT,), check=_url, rules={"pattern": r"^(https?://|\$\{)"}, named="a URL")
+COUNT: Final = Plain(kinds=(NUMBER,), check=_count, rules={"type": "integer", "minimum": 1}, named="a whole number")
+DURATION: Final = Plain(
+    kinds=(TEXT, NUMBER),
+    check=duration,
+    rules={"pattern": f"^{_DURATION}$", "exclusiveMinimum": 0},
+    named="a duration such as 10s",
+)
+REGEX: Final = Plain(kinds=(TEXT,), check=_regex, rules={"format": "regex"}, named="a regular expression")
+PATH: Final = Plain(kinds=(TEXT,), check=_path, rules={"pattern": r"^\$"}, named="a path such as $.id")
+STRINGS: Final = Mapped(of=LOOSE)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# --- matchers -----------------------------------------------------------------------------------------------------
+
+
+class MatcherShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A value to be equal to, or a map of operators. Reads to plain JSON that the matcher understands."""
+
+    only_text: bool = False
+    """Whether it is about a text, so that a map can only be operators."""
+
+    def read(self, node: Node, page: Document) -> Any:
+        if isinstance(node, MappingNode) and self._is_operators(node):
+            return self._operators(node, page)
+        return (WORDS if self.only_text else ANYTHING).read(node, page)
+
+    def _is_operators(self, node: MappingNode) -> bool:
+        names = [str(key.value) for key, _ in node.value]
+        return self.only_text or any(name in OPERATORS for name in names)
+
+    def _operators(self, node: MappingNode, page: Document) -> Any:
+        count = len(page.problems)
+        made: dict[str, Any] = {}
+        for name, (key, value) in page.entries(node).items():
+            shape = OPERANDS.get(name)
+            if shape is None:
+                hint = nearest(name, OPERATORS) or f"; it has {', '.join(OPERATORS)}"
+                aside = "" if self.only_text else " (a map that is to be equal as it stands goes under 'equals')"
+                page.wrong(key, f"Unknown key {name!r} in a matcher{hint}{aside}")
+            else:
+                made[name] = shape.read(value, page)
+        if not made and count == len(page.problems):
+            page.wrong(node, f"A matcher needs one of {', '.join(OPERATORS)}")
+        return WRONG if len(page.problems) > count else made
+
+    def schema(self) -> JsonObject:
+        operators: JsonObject = {"$ref": "#/$defs/matcher"}
+        return {"anyOf": [{"type": "string"}, operators]} if self.only_text else {"anyOf": [operators, {}]}
+
+
+VALUE: Final = MatcherShape()
+TEXT_MATCHER: Final = MatcherShape(only_text=True)
+NUMBER_MATCHER: Final = Either({NUMBER: Plain(kinds=(NUMBER,)), MAP: Named("matcher", lambda: TEXT_MATCHER)})
+
+_ABOUT_OPERATORS: Final = {
+    "equals": "Equal to this, as it stands.",
+    "contains": "A text that has this, or all of these; a list that has this item; a map that has at least this.",
+    "matches": "A text in which this regular expression is found.",
+    "not": "Not this: a value, or a matcher.",
+    "exists": "Whether it is there at all.",
+    "type": "The type that it has.",
+    "length": "How long the text, the list or the map is: a number, or a matcher.",
+    "min": "At least this number.",
+    "max": "At most this number.",
+}
+OPERANDS: Final[Mapping[str, Shape]] = {
+    "equals": ANYTHING,
+    "contains": ANYTHING,
+    "matches": REGEX,
+    "not": Named("value", lambda: VALUE),
+    "exists": YES_NO,
+    "type": Word(tuple(TYPES)),
+    "length": Named("number", lambda: NUMBER_MATCHER),
+    "min": Plain(kinds=(NUMBER,)),
+    "max": Plain(kinds=(NUMBER,)),
+}
+
+
+class PathsShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A map from paths to matchers, or one matcher for the whole."""
+
+    def read(self, node: Node, page: Document) -> Any:
+        if (
+            not isinstance(node, MappingNode)
+            or not node.value
+            or not all(str(k.value)[:1] == "$" for k, _ in node.value)
+        ):
+            return VALUE.read(node, page)
+        return Mapped(of=VALUE, name=read_path).read(node, page)
+
+    def schema(self) -> JsonObject:
+        return {"$ref": "#/$defs/value"}
+
+
+PATHS: Final = PathsShape()
+
+# --- expectations -------------------------------------------------------------------------------------------------
+
+ERROR: Final = Record(
+    title="an error",
+    keys={
+        "code": Key(CODE, "The JSON-RPC code."),
+        "message": Key(TEXT_MATCHER, "The message, or a matcher."),
+        "data": Key(PATHS, "What comes with it: a value, a matcher, or paths with matchers."),
+    },
+)
+SNAPSHOT: Final = Record(
+    title="a snapshot",
+    keys={
+        "name": Key(TEXT_, "Its name, if it is not the test's."),
+        "ignore": Key(Listed(of=PATH), "Paths in the result that may differ from run to run."),
+    },
+)
+QUESTION: Final = Either({TEXT: TEXT_, MAP: Mapped(of=TEXT_MATCHER)})
+
+EXPECT: Final = Record(
+    title="an expectation",
+    keys={
+        "text": Key(TEXT_MATCHER, "The text of the result: equal, or {contains:, matches:, not:}."),
+        "structured": Key(PATHS, "The structured content: equal, a matcher, or a map from paths to matchers."),
+        "result": Key(PATHS, "The whole result, as the server sent it: a map from paths to matchers."),
+        "isError": Key(YES_NO, "Whether the tool says that it failed. Not expected unless it is said here."),
+        "error": Key(
+            Either({FLAG: YES_NO, NUMBER: CODE, TEXT: WORDS, MAP: ERROR}),
+            "A JSON-RPC error: true, its code, its message, or {code:, message:, data:}.",
+        ),
+        "schema": Key(
+            Either({MAP: OBJECT, TEXT: TEXT_}), "A JSON Schema for the structured content, or the file that holds it."
+        ),
+        "snapshot": Key(
+            Either({FLAG: YES_NO, TEXT: TEXT_, MAP: SNAPSHOT}), "Equal to what --update-snapshots has kept."
+        ),
+        "rounds": Key(NUMBER_MATCHER, "How many requests the call took: 1 when nothing was asked."),
+        "asked": Key(
+            Listed(of=QUESTION), "The keys of all questions in their order; {key: matcher} looks at the message too."
+        ),
+        "within": Key(DURATION, "How long the call may take."),
+    },
+)
+
+# --- tests --------------------------------------------------------------------------------------------------------
+
+RESPONDER: Final = Record(
+    title="an inputResponder",
+    keys={
+        "url": Key(URL, "Where questions are posted as JSON; the answer is JSON as well.", needed=True),
+        "headers": Key(STRINGS, "HTTP headers to send."),
+        "timeout": Key(DURATION, "How long it may take to answer: 10s."),
+    },
+)
+CAPTURE: Final = Record(
+    title="a captured value",
+    keys={
+        "result": Key(PATH, "A path in the whole result."),
+        "structured": Key(PATH, "A path in the structured content."),
+        "text": Key(REGEX, "A regular expression: its first group, or all that it finds in the text."),
+    },
+    one_of=("result", "structured", "text"),
+)
+ANSWERS: Final = Mapped(of=ANYTHING)
+_ABOUT_ANSWERS: Final = (
+    "Answers by the question's key: content to accept; accept, decline or cancel; {sample: text}; {roots: [uri]};"
+    " or a list, one for each time it is asked."
+)
+
+_SHARED: Final = {
+    "timeout": Key(DURATION, "How long the server may take over a call: 10s, 500ms."),
+    "inputResponses": Key(ANSWERS, _ABOUT_ANSWERS),
+    "inputResponder": Key(RESPONDER, "Who answers what inputResponses does not."),
+    "maxRounds": Key(COUNT, "How often a call may ask."),
+    "isolated": Key(YES_NO, "Whether a test gets a server of its own."),
+    "tags": Key(Either({LIST: Listed(of=TEXT_), TEXT: TEXT_}), "Words to choose tests by, with --tag."),
+}
+STEP: Final = {
+    "tool": Key(TEXT_, "The tool to call."),
+    "prompt": Key(TEXT_, "The prompt to get."),
+    "resource": Key(TEXT_, "The URI of the resource to read."),
+    "method": Key(TEXT_, "Any method of the protocol."),
+    "params": Key(OBJECT, "The parameters of the method."),
+    "arguments": Key(OBJECT, "The arguments of the tool or the prompt."),
+    "expect": Key(EXPECT, "What should come of it."),
+    "capture": Key(
+        Mapped(of=Either({TEXT: PATH, MAP: CAPTURE}), name=_variable, names={"pattern": r"^[^\W\d][\w.-]*$"}),
+        "Values to keep as variables for later tests: a path in the result, {structured: path} or {text: regex}.",
+    ),
+    **_SHARED,
+}
+TEST_KEYS: Final = {
+    "name": Key(TEXT_, "A sentence: what the server does.", needed=True),
+    **STEP,
+    "skip": Key(Either({FLAG: YES_NO, TEXT: TEXT_}), "Leave it out; better with a reason."),
+    "era": Key(Word(("modern", "legacy")), "The only era that the test is for."),
+}
+TEST: Final = Record(
+    title="a test", keys=TEST_KEYS, one_of=("tool", "prompt", "resource", "method"), needs={"params": "method"}
+)
+SETUP: Final = Record(
+    title="a setup call",
+    keys={"name": Key(TEXT_, "What it is for."), **STEP},
+    one_of=("tool", "prompt", "resource", "method"),
+    needs={"params": "method"},
+)
+
+# --- the whole ----------------------------------------------------------------------------------------------------
+
+SERVER: Final = Record(
+    title="a server",
+    keys={
+        "command": Key(
+            Either({LIST: Listed(of=LOOSE, least=1), TEXT: TEXT_}), "The command that starts it on standard streams."
+        ),
+        "url": Key(URL, "Where it serves HTTP."),
+        "app": Key(TEXT_, "A Server of Antiphon, run in this process: package.module:name, or file.py."),
+        "env": Key(STRINGS, "Variables of its environment, beside those that are there."),
+        "cwd": Key(TEXT_, "The folder that it runs in, if it is not that of the suite."),
+        "headers": Key(STRINGS, "HTTP headers to send."),
+        "era": Key(Word(("auto", "modern", "legacy", "both")), "The era of the protocol to speak."),
+        "startup": Key(DURATION, "How long it may take until it answers for the first time: 10s."),
+        "stray": Key(Word(("fail", "ignore")), "What comes of lines on standard output that are no messages."),
+    },
+    one_of=("command", "url", "app"),
+    needs={"headers": "url"},
+)
+SUITE: Final = Record(
+    title="a suite",
+    keys={
+        "name": Key(TEXT_, "What it is called in reports, if not by its file."),
+        "server": Key(SERVER, "The server under test.", needed=True),
+        "variables": Key(Mapped(of=ANYTHING, name=_variable), "Values for ${name}."),
+        "defaults": Key(
+            Record(title="the defaults", keys=_SHARED), "What holds for every test that says nothing else."
+        ),
+        "serial": Key(YES_NO, "Whether the tests keep their order, whatever -j says."),
+        "setup": Key(Listed(of=SETUP), "Calls that go before the tests."),
+        "tests": Key(Listed(of=TEST, least=1), "The tests.", needed=True),
+    },
+)
+
+
+def schema() -> JsonObject:
+    """The format as JSON Schema."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A suite of tests for an MCP server",
+        "description": "What `antiphon test` runs.",
+        **SUITE.schema(),
+        "$defs": {
+            "value": VALUE.schema(),
+            "number": NUMBER_MATCHER.schema(),
+            "matcher": {
+                "type": "object",
+                "minProperties": 1,
+                "properties": {
+                    name: {**shape.schema(), "description": _ABOUT_OPERATORS[name]} for name, shape in OPERANDS.items()
+                },
+                "additionalProperties": False,
+            },
+        },
+    }

@@ -1,0 +1,291 @@
+"""An instance: the server of a suite, started, reachable, and heard."""
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from antiphon import eras
+from antiphon.client.client import Client
+from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused
+from antiphon.testing.fresh import KEYS, new_key
+from antiphon.testing.script import Script
+from antiphon.testing.suite.application import AppMissing, find_app
+from antiphon.testing.suite.attempt import Clients
+from antiphon.testing.suite.hearing import Heard, attend, listen
+from antiphon.testing.suite.rotation import Rotation
+from antiphon.testing.suite.sharing import Shared
+from antiphon.testing.suite.suite import Target
+from antiphon.transports.link import Link
+
+if TYPE_CHECKING:
+    from antiphon.testing.cassette.player import Player
+
+TAIL: Final = 8000
+"""Characters of a server's stderr that are kept."""
+ERAS: Final = {"auto": "auto", "modern": "2026-07-28", "legacy": "legacy"}
+
+
+class Unstarted(AntiphonError):
+    """The server did not start, or cannot be reached; ``log`` is what it wrote to stderr."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+class Instance:
+    """One server, or with ``rotate`` several that take turns."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        era: str = "auto",
+        rotate: int = 0,
+        record: Path | None = None,
+        replay: Path | None = None,
+    ) -> None:
+        if rotate and target.url:
+            raise Unstarted(
+                "A server behind a URL cannot be restarted between rounds: --rotate needs a command or an app"
+            )
+        self.target = target
+        self.era = era
+        self.revision = ""
+        """The revision that is spoken, once the server has answered."""
+        self._heard = Heard()
+        self._rotate = rotate
+        self._record = record
+        self._replay = replay
+        self._player: Player | None = None
+        self._log = Log()
+        self._environment = Environment(target.env if target.app else {})
+        self._client: Client | None = None
+        self._clients: Clients | None = None
+
+    @property
+    def clients(self) -> Clients:
+        """For the tests."""
+        assert self._clients is not None
+        return self._clients
+
+    @property
+    def link(self) -> Link:
+        """For any number of clients, which neither open nor close it."""
+        return self.clients.link
+
+    async def start(self) -> None:
+        """Start it, and have it answer once; Unstarted if it does not."""
+        if self._rotate:
+            self._environment.set_default(KEYS)
+        self._heard = self._log.heard = listen()
+        try:
+            link = self._link()
+            # Opened by a client: servers of the older era learn but once, at the beginning, what they may ask.
+            self._client = Client(link, **Script().handlers(), timeout=None, name="antiphon-test")
+            await self._greet(self._client)
+            self._clients = Clients(Shared(link))
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        client, self._client = self._client, None
+        try:
+            if self._clients is not None:
+                await self._clients.close()
+            if client is not None:
+                await client.__aexit__(None, None, None)
+        finally:
+            self._environment.restore()
+            self._log.remove()
+
+    @property
+    def stray(self) -> list[str]:
+        """Lines that it printed to standard output, and that are no messages."""
+        return self._heard.stray
+
+    def mark(self) -> int:
+        """Where its log ends now; what is logged from here on, by this task, is its own."""
+        attend(self._heard)
+        return self._log.size
+
+    def log(self, since: int = 0) -> str:
+        """What the server wrote to stderr, its end if it is long."""
+        return self._log.text(since)
+
+    def drifts(self) -> list[str]:
+        """What was sent and is not in the recording, since the last time that this was called."""
+        if self._player is None:
+            return []
+        told = [str(drift) for drift in self._player.drifts]
+        self._player.drifts.clear()
+        return told
+
+    # --- starting -------------------------------------------------------------------------------------------------
+
+    def _link(self) -> Link:
+        """The way to the server, or to what was recorded of it; nothing is started yet."""
+        if self._replay is not None:
+            return self._played(self._replay)
+        link = Rotation(self._connected, self._rotate) if self._rotate else self._connected()
+        if self._record is None:
+            return link
+        from antiphon.testing.cassette.recorder import Recorder  # for those who record
+
+        self._record.parent.mkdir(parents=True, exist_ok=True)
+        return Recorder(link, self._record)
+
+    def _played(self, file: Path) -> Link:
+        from antiphon.testing.cassette.player import Player  # for those who replay
+        from antiphon.testing.cassette.tape import CassetteBroken
+
+        if not file.is_file():
+            raise Unstarted(f"There is no recording {file}: --record makes it")
+        try:
+            self._player = Player(file)
+        except CassetteBroken as broken:
+            raise Unstarted(str(broken)) from None
+        return self._player
+
+    def _connected(self) -> Link:
+        try:
+            return self._link_to_target()
+        except AppMissing as missing:
+            raise Unstarted(str(missing), missing.log) from None
+        except (ValueError, TypeError) as fault:
+            raise Unstarted(f"The server did not start: {fault}") from None
+
+    def _link_to_target(self) -> Link:
+        target, era = self.target, ERAS[self.era]
+        if target.url:
+            return eras.connect(target.url, headers=target.headers, era=era, patience=target.startup)
+        if target.app:
+            return eras.connect(find_app(target.app, target.cwd), era=era)
+        environment = {**self._environment.defaults, **target.env}
+        command = self._log.kept(_found(target.command, environment))
+        return eras.connect(command, env=environment, cwd=target.cwd, era=era, patience=target.startup)
+
+    async def _greet(self, client: Client) -> None:
+        """A server that answers anything at all has started; one that refuses a greeting as well."""
+        try:
+            # Where the era must be found out, each of them has its time.
+            async with asyncio.timeout(self.target.startup * (2 if self.era == "auto" else 1)):
+                await client.__aenter__()
+                await client.discover()
+        except TimeoutError:
+            raise Unstarted(self._silent(), self.log()) from None
+        except Refused as refused:
+            if refused.code is None:
+                raise Unstarted(f"{self.target.text} does not serve MCP: {refused}", self.log()) from None
+        except CallFailed as fault:
+            raise Unstarted(self._told(fault), self.log()) from None
+        self.revision = client.protocol_version
+        if self._rotate and client.era == "legacy":
+            raise Unstarted(
+                f"The server speaks {self.revision}, in which a call stays with one instance:"
+                " --rotate needs one that speaks 2026-07-28"
+            )
+
+    def _silent(self) -> str:
+        seconds = f"{self.target.startup:g} s"
+        told = f"The server did not answer within {seconds} of its start ('startup' says how long it may take)."
+        return f"{told}{self._printed()}"
+
+    def _told(self, fault: CallFailed) -> str:
+        if not isinstance(fault, Disconnected):
+            return f"The server cannot be understood: {fault}.{self._printed()}"
+        if self.target.url:
+            return f"The server cannot be reached: {fault}"
+        return f"The server did not start: {fault}.{self._printed()}"
+
+    def _printed(self) -> str:
+        return f" {printed(self.stray)}" if self.stray else ""
+
+
+def printed(lines: list[str]) -> str:
+    """What is said about lines on standard output that are no messages."""
+    shown = ", ".join(repr(line[:80]) for line in lines[:3])
+    more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+    return f"It printed {shown}{more} to standard output, which is for MCP messages alone: print to stderr instead."
+
+
+def _found(command: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
+    """The command, if there is one to run.
+
+    ``python`` is that of the virtual environment that is active; where none is, the one that runs this.
+    """
+    program, *words = command
+    known = {**os.environ, **environment}
+    if program in {"python", "python3"} and not known.get("VIRTUAL_ENV"):
+        program = sys.executable
+    if shutil.which(program, path=known.get("PATH")) is None:
+        raise Unstarted(f"The server did not start: there is no command {program!r}")
+    return [program, *words]
+
+
+class Log:
+    """What a server logs: a child's stderr in a file, or what was heard of a server in this process."""
+
+    def __init__(self) -> None:
+        self.heard = Heard()
+        self._file: Path | None = None
+
+    def kept(self, command: list[str]) -> list[str]:
+        """The command, with its stderr in the file. Where there is no shell to do it, stderr goes to the terminal."""
+        if os.name != "posix":
+            return command
+        if self._file is None:
+            number, name = tempfile.mkstemp(prefix="antiphon-", suffix=".log")
+            os.close(number)
+            self._file = Path(name)
+        return ["/bin/sh", "-c", 'exec "$@" 2>>"$0"', str(self._file), *command]
+
+    @property
+    def size(self) -> int:
+        return len(self.heard.log) if self._file is None else self._file.stat().st_size
+
+    def text(self, since: int = 0) -> str:
+        if self._file is None:
+            return "\n".join(self.heard.log[since:])[-TAIL:].strip()
+        with self._file.open("rb") as file:
+            file.seek(max(since, self.size - TAIL))
+            return file.read().decode(errors="replace").strip()
+
+    def remove(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.unlink(missing_ok=True)
+
+
+class Environment:
+    """Variables that an app in this process sees while it is under test."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._before: dict[str, str | None] = {}
+        self.defaults: dict[str, str] = {}
+        for name, value in variables.items():
+            self._set(name, value)
+
+    def set_default(self, name: str) -> None:
+        """A key for all instances of a rotation: without one, each would have its own."""
+        if not os.environ.get(name, "").strip():
+            self.defaults[name] = new_key()
+            self._set(name, self.defaults[name])
+
+    def restore(self) -> None:
+        before, self._before = self._before, {}
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    def _set(self, name: str, value: str) -> None:
+        self._before.setdefault(name, os.environ.get(name))
+        os.environ[name] = value

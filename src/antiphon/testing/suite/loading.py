@@ -1,0 +1,287 @@
+"""Loading: from a file to a Suite, or to everything that is wrong with it."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from yaml.nodes import MappingNode, Node
+
+from antiphon.testing.suite.document import Document, read_document
+from antiphon.testing.suite.format import DEFAULT_STARTUP, DEFAULT_TIMEOUT, SUITE
+from antiphon.testing.suite.grammar import WRONG, Fields
+from antiphon.testing.suite.outcome import Place
+from antiphon.testing.suite.path import read_path
+from antiphon.testing.suite.problem import Problem, SuiteBroken
+from antiphon.testing.suite.references import References
+from antiphon.testing.suite.suite import Capture, Case, Expectation, Responder, Suite, Target
+from antiphon.testing.suite.variables import filled
+from antiphon.types import JsonObject
+
+MAX_ROUNDS: Final = 10
+_METHODS: Final = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
+SUFFIXES: Final = (".mcp.yaml", ".mcp.yml")
+
+
+def load(path: str | os.PathLike[str], *, variables: Mapping[str, object] | None = None) -> Suite:
+    """Read a suite; SuiteBroken with all its problems if it cannot be run.
+
+    ``variables`` go before those that the suite has itself.
+    """
+    page = read_document(Path(path))
+    return _read(page, variables or {})
+
+
+def loads(text: str, file: str | os.PathLike[str] = "suite.mcp.yaml", **variables: object) -> Suite:
+    """Read a suite from a text, as if it stood in ``file``."""
+    return _read(Document(Path(file), text), variables)
+
+
+def load_all(paths: list[Path], *, variables: Mapping[str, object] | None = None) -> list[Suite]:
+    """Read several; SuiteBroken with the problems of all of them."""
+    suites: list[Suite] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            suites.append(load(path, variables=variables))
+        except SuiteBroken as broken:
+            problems += broken.problems
+    if problems:
+        raise SuiteBroken(problems)
+    return suites
+
+
+def find_suites(places: list[Path]) -> list[Path]:
+    """Files as they are, and the suites in folders."""
+    found: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            found += sorted(file for file in place.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+        else:
+            found.append(place)
+    return list(dict.fromkeys(found))
+
+
+def _read(page: Document, given: Mapping[str, object]) -> Suite:
+    root = page.root()
+    if root is None and not page.problems:
+        page.problems.append(Problem(Place(file=page.file, line=1, column=1), "The suite is empty"))
+    page.finish()
+    assert root is not None
+    fields = SUITE.read(root, page)
+    refers = "${" in page.text
+    references = References(page, root, given, os.environ) if refers else None
+    if fields is not WRONG:
+        made = _Builder(page, fields, given, references).suite()
+        page.finish()
+        return made
+    page.finish()
+    raise AssertionError("what is wrong has a reason")
+
+
+class _Builder:
+    """A suite out of what a document's record held."""
+
+    def __init__(
+        self, page: Document, fields: Fields, given: Mapping[str, object], references: References | None
+    ) -> None:
+        self._page = page
+        self._fields = fields
+        self._references = references
+        self._folder = page.file.absolute().parent
+        self._variables = self._resolved({**fields.get("variables", {}), **given})
+        shared = fields.get("defaults")
+        self._defaults: dict[str, Any] = {} if shared is None else shared.values
+
+    def suite(self) -> Suite:
+        fields = self._fields
+        cases = tuple(self._case(each, "tests", number) for number, each in enumerate(fields.get("tests")))
+        setup = tuple(self._case(each, "setup", number) for number, each in enumerate(fields.get("setup", ())))
+        self._refuse_twins(cases)
+        self._page.finish()
+        return Suite(
+            file=self._page.file,
+            name=fields.get("name") or _name_of(self._page.file),
+            target=self._target(fields.get("server")),
+            cases=_linked(cases, self._references),
+            setup=setup,
+            variables=self._variables,
+            serial=fields.get("serial", False),
+        )
+
+    def _resolved(self, variables: dict[str, Any]) -> JsonObject:
+        """Variables may use the environment, and those above them."""
+        made: JsonObject = {}
+        for name, value in variables.items():
+            try:
+                made[name] = filled(value, made, os.environ)
+            except KeyError as missing:
+                node = self._fields.nodes.get("variables")
+                where = node if node is None else _value_in(node, name)
+                if where is not None:
+                    self._page.wrong(where, f"The variable {name!r} uses {missing.args[0]!r}, which is not known here")
+        return made
+
+    def _refuse_twins(self, cases: tuple[Case, ...]) -> None:
+        first: dict[str, Case] = {}
+        for case in cases:
+            if case.name in first:
+                line = first[case.name].place.line
+                self._page.problems.append(
+                    Problem(case.place, f"Two tests are called {case.name!r}: the first is on line {line}")
+                )
+            first.setdefault(case.name, case)
+
+    # --- the server -----------------------------------------------------------------------------------------------
+
+    def _target(self, said: Fields) -> Target:
+        values: dict[str, Any] = filled(said.values, self._variables, os.environ)
+        command = values.get("command", ())
+        folder = self._folder / values["cwd"] if "cwd" in values else self._folder
+        if "cwd" in values and not folder.is_dir():
+            self._page.wrong(said.nodes["cwd"], f"There is no folder {folder}")
+        try:
+            words = tuple(shlex.split(command)) if isinstance(command, str) else tuple(map(str, command))
+        except ValueError as fault:
+            self._page.wrong(said.nodes["command"], f"The command cannot be read: {fault}")
+            words = ()
+        return Target(
+            place=said.place,
+            command=words,
+            url=values.get("url", ""),
+            app=values.get("app", ""),
+            env=values.get("env", {}),
+            cwd=folder,
+            headers=values.get("headers", {}),
+            era=values.get("era", "auto"),
+            startup=values.get("startup", DEFAULT_STARTUP),
+            stray=values.get("stray", "fail"),
+        )
+
+    # --- tests ----------------------------------------------------------------------------------------------------
+
+    def _case(self, said: Fields, kind: str, number: int) -> Case:
+        values, defaults = said.values, self._defaults
+        method, params = self._call(said)
+        responder = values.get("inputResponder") or defaults.get("inputResponder")
+        expect = values.get("expect")
+        return Case(
+            name=values.get("name") or f"setup {number + 1}: {method}",
+            place=said.place,
+            method=method,
+            params=params,
+            answers={**defaults.get("inputResponses", {}), **values.get("inputResponses", {})},
+            responder=None if responder is None else _responder(responder),
+            expect=() if expect is None else self._expectations(expect),
+            capture={name: self._capture(said, name, value) for name, value in values.get("capture", {}).items()},
+            tags=tuple(dict.fromkeys([*_tags(defaults), *_tags(values)])),
+            skip=_reason(values.get("skip", False)),
+            timeout=values.get("timeout") or defaults.get("timeout") or DEFAULT_TIMEOUT,
+            max_rounds=values.get("maxRounds") or defaults.get("maxRounds") or MAX_ROUNDS,
+            isolated=values.get("isolated", defaults.get("isolated", False)),
+            era=values.get("era", ""),
+            refers=self._references is not None and self._references.used[kind][number].anything,
+        )
+
+    def _call(self, said: Fields) -> tuple[str, JsonObject]:
+        values = said.values
+        if "method" in values:
+            if "arguments" in values:
+                self._page.wrong(said.nodes["arguments"], "A method takes 'params'; 'arguments' can be one of them")
+            return values["method"], values.get("params", {})
+        kind = next(kind for kind in _METHODS if kind in values)
+        if kind == "resource":
+            if "arguments" in values:
+                self._page.wrong(said.nodes["arguments"], "A resource takes no arguments: they are in its URI")
+            return _METHODS[kind], {"uri": values[kind]}
+        return _METHODS[kind], {"name": values[kind], "arguments": values.get("arguments", {})}
+
+    def _expectations(self, said: Fields) -> tuple[Expectation, ...]:
+        made: list[Expectation] = []
+        for name, value in said.values.items():
+            node = said.nodes[name]
+            if name == "schema":
+                value = self._schema(value, node)  # noqa: PLW2901 -- the file's content stands for its name
+            made.append(
+                Expectation(
+                    name=name,
+                    value=value.values if isinstance(value, Fields) else value,
+                    place=said.places[name],
+                    places=self._places(node),
+                )
+            )
+        return tuple(made)
+
+    def _places(self, node: Node) -> dict[str, Place]:
+        if not isinstance(node, MappingNode):
+            return {}
+        return {str(key.value): self._page.place(key) for key, _ in node.value}
+
+    def _schema(self, value: Any, node: Node) -> Any:
+        """A schema, out of its file if need be; one that is none is a problem."""
+        if isinstance(value, str):
+            file = self._folder / value
+            try:
+                value = msgspec.json.decode(file.read_bytes())
+            except OSError as fault:
+                self._page.wrong(node, f"The schema {value} cannot be read: {fault.strerror or fault}")
+                return {}
+            except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+                self._page.wrong(node, f"The schema {value} is not JSON: {fault}")
+                return {}
+        from antiphon.testing.suite.schemas import problem_of  # 60 ms, and few suites have one
+
+        why = problem_of(value)
+        if why:
+            self._page.wrong(node, f"This is not a JSON Schema: {why}")
+        return value
+
+    def _capture(self, said: Fields, name: str, value: Any) -> Capture:
+        place = self._places(said.nodes["capture"])[name]
+        if isinstance(value, str):
+            return Capture(source="result", path=read_path(value), place=place)
+        ((source, where),) = value.values.items()
+        if source == "text":
+            return Capture(source="text", pattern=where, place=place)
+        return Capture(source=source, path=read_path(where), place=place)
+
+
+def _linked(cases: tuple[Case, ...], references: References | None) -> tuple[Case, ...]:
+    """The cases, each with the numbers of those before it whose values it uses."""
+    if references is None:
+        return cases
+    latest: dict[str, int] = {}
+    made: list[Case] = []
+    for number, case in enumerate(cases):
+        needs = sorted({latest[name] for name in references.used["tests"][number].names if name in latest})
+        made.append(msgspec.structs.replace(case, needs=tuple(needs)))
+        latest |= dict.fromkeys(case.capture, number)
+    return tuple(made)
+
+
+def _responder(said: Fields) -> Responder:
+    return Responder(**said.values)
+
+
+def _tags(values: Mapping[str, Any]) -> list[str]:
+    tags = values.get("tags", [])
+    return [tags] if isinstance(tags, str) else tags
+
+
+def _reason(skip: bool | str) -> str:
+    return skip if isinstance(skip, str) else "skipped by the suite" if skip else ""
+
+
+def _value_in(node: Node, name: str) -> Node | None:
+    if not isinstance(node, MappingNode):
+        return None
+    return next((value for key, value in node.value if key.value == name), None)
+
+
+def _name_of(file: Path) -> str:
+    name = file.name
+    for suffix in (*SUFFIXES, ".yaml", ".yml"):
+        name = name.removesuffix(suffix)
+    return name

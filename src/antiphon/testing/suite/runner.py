@@ -1,0 +1,390 @@
+"""The runner: suites against their servers, one after another or several at a time."""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter, time
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import msgspec
+
+from antiphon.testing.suite.attempt import attempt
+from antiphon.testing.suite.expect import checks
+from antiphon.testing.suite.instance import Instance, Unstarted, printed
+from antiphon.testing.suite.outcome import Check, Outcome, Status, Summary
+from antiphon.testing.suite.path import ABSENT
+from antiphon.testing.suite.seen import Seen
+from antiphon.testing.suite.selection import Selection
+from antiphon.testing.suite.snapshots import Snapshots
+from antiphon.testing.suite.suite import Capture, Case, Suite
+from antiphon.testing.suite.variables import filled
+from antiphon.wire.rev2026 import METHODS
+
+OnOutcome = Callable[[Outcome], None]
+EVERYTHING: Final = Selection()
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How suites are run."""
+
+    era: Literal["", "auto", "modern", "legacy", "both"] = ""
+    """Empty: as each suite says."""
+    rotate: int = 0
+    """How many instances take turns, each restarted after every leg; 0: one, and it stays."""
+    timeout: float | None = None
+    """Seconds for every call, whatever the suites say."""
+    jobs: int = 1
+    fail_fast: bool = False
+    update_snapshots: bool = False
+    record: Path | None = None
+    """A folder for recordings, one file for each suite."""
+    replay: Path | None = None
+    """A folder of recordings that answer instead of servers."""
+    replay_safety: bool = False
+    """Whether every round is run twice, and on a fresh server, and compared."""
+
+
+class Running:
+    """A suite whose server runs: ``async with Running(suite) as running: await running.run(case)``."""
+
+    def __init__(
+        self, suite: Suite, *, era: Literal["auto", "modern", "legacy"] = "auto", settings: Settings | None = None
+    ) -> None:
+        self.suite = suite
+        self.settings = settings or Settings()
+        self.values: dict[str, object] = dict(suite.variables)
+        """Variables, and what was captured so far."""
+        self.snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
+        self._era: Literal["auto", "modern", "legacy"] = era
+        self._instance: Instance | None = None
+        self._broken: Outcome | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start the server and prepare it; Unstarted if it does not start."""
+        self._instance = await self._prepared(self.values, "")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            await instance.stop()
+        self.snapshots.save()
+
+    async def run(self, case: Case) -> Outcome:
+        """One test."""
+        reason = self._unfit(case)
+        if reason:
+            return self._outcome(case, "skipped", problem=reason)
+        try:
+            case = self._filled(case)
+        except KeyError as missing:
+            why = f"It needs {missing.args[0]!r}, which no test before it has captured"
+            return self._outcome(case, "skipped", problem=why)
+        except ValueError as fault:
+            return self._outcome(case, "broken", problem=str(fault))
+        if not case.isolated:
+            assert self._instance is not None, "a suite runs inside 'async with'"
+            return await self._tried(case, self._instance, self.values)
+        return await self._apart(case)
+
+    async def _apart(self, case: Case) -> Outcome:
+        """A test on a server of its own."""
+        try:
+            instance = await self._prepared(dict(self.values), case.name)
+        except Unstarted as fault:
+            return self._outcome(case, "broken", problem=str(fault), log=fault.log)
+        try:
+            return await self._tried(case, instance, self.values)
+        finally:
+            await instance.stop()
+
+    async def _prepared(self, values: dict[str, object], case: str) -> Instance:
+        """A server on which the suite's setup was carried out."""
+        instance = Instance(
+            self.suite.target,
+            era=self._era,
+            # In the older era a call stays with the instance that it began on.
+            rotate=0 if self._era == "legacy" else self.settings.rotate,
+            record=self._tape(self.settings.record, case),
+            replay=self._tape(self.settings.replay, case),
+        )
+        await instance.start()
+        for step in self.suite.setup:
+            outcome = await self._tried(self._filled(step), instance, values)
+            if outcome.status != "passed":
+                log = instance.log()
+                await instance.stop()
+                raise SetupFailed(outcome, log)
+        return instance
+
+    def _tape(self, folder: Path | None, case: str) -> Path | None:
+        """The file of a recording: one for the suite, and one for each test that has a server of its own."""
+        if folder is None:
+            return None
+        parts = [self.suite.name, "" if self._era == "auto" else self._era, case]
+        return folder / ("-".join(re.sub(r"[^\w-]+", "-", part).strip("-") for part in parts if part) + ".json")
+
+    async def _tried(self, case: Case, instance: Instance, values: dict[str, object]) -> Outcome:
+        mark, begun = instance.mark(), perf_counter()
+        keyless = instance.revision < "2026"
+        made = await attempt(case, instance.clients, keyless=keyless)
+        found: list[Check] = []
+        problem = made.problem
+        try:
+            if not problem:
+                found += checks(case, made.seen, self.snapshots)
+                found += _captured(case, made.seen, values)
+        except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
+            problem = str(fault)
+        if self.settings.replay_safety and not problem and _can_ask(case) and instance.revision >= "2026":
+            from antiphon.testing.suite.safety import safety  # patches clocks: only for those who want it
+
+            found.append(await safety(case, instance.target))
+        drifts = instance.drifts()
+        if drifts:
+            problem = "The test does not go as it was recorded. " + "\n".join(drifts)
+        if instance.stray and instance.target.stray == "fail":
+            found.append(Check(name="stdout", passed=False, problem=_stray(instance), place=instance.target.place))
+            instance.stray.clear()
+        passed = not problem and all(check.passed for check in found)
+        return self._outcome(
+            case,
+            "broken" if problem else "passed" if passed else "failed",
+            era=instance.revision,
+            checks=tuple(found),
+            turns=made.seen.turns,
+            problem=problem,
+            log="" if passed else instance.log(mark),
+            seconds=perf_counter() - begun,
+        )
+
+    # --- before a test --------------------------------------------------------------------------------------------
+
+    def _unfit(self, case: Case) -> str:
+        """Why a test is not for this run; empty if it is."""
+        if case.skip:
+            return case.skip
+        if case.era and case.era != self._spoken():
+            return f"It is for the {case.era} era alone"
+        return ""
+
+    def _spoken(self) -> str:
+        if self._era != "auto":
+            return self._era
+        return "legacy" if self._instance is not None and self._instance.revision < "2026" else "modern"
+
+    def _filled(self, case: Case) -> Case:
+        """The test with its variables replaced, and the run's own timeout."""
+        if self.settings.timeout is not None:
+            case = msgspec.structs.replace(case, timeout=self.settings.timeout)
+        if not case.refers:
+            return case
+        fill: Callable[[Any], Any] = lambda value: filled(value, self.values, os.environ)  # noqa: E731
+        return msgspec.structs.replace(
+            case,
+            method=str(fill(case.method)),
+            params=fill(case.params),
+            answers=fill(case.answers),
+            responder=None
+            if case.responder is None
+            else msgspec.convert(fill(msgspec.to_builtins(case.responder)), type(case.responder)),
+            expect=tuple(msgspec.structs.replace(each, value=fill(each.value)) for each in case.expect),
+        )
+
+    def _outcome(self, case: Case, status: Status, **about: Any) -> Outcome:
+        about.setdefault("era", "" if self._instance is None else self._instance.revision)
+        return Outcome(name=case.name, suite=self.suite.name, place=case.place, status=status, tags=case.tags, **about)
+
+
+class SetupFailed(Unstarted):
+    """A call of the suite's setup went wrong."""
+
+    def __init__(self, outcome: Outcome, log: str) -> None:
+        why = outcome.problem or "; ".join(check.problem for check in outcome.failures)
+        super().__init__(f"The setup failed at {outcome.place} ({outcome.name}): {why}", log)
+        self.outcome = outcome
+
+
+def _can_ask(case: Case) -> bool:
+    row = METHODS.get(case.method)
+    return row is not None and row.asks and row.target in case.params
+
+
+def _stray(instance: Instance) -> str:
+    return printed(instance.stray).replace("It printed", "The server printed", 1)
+
+
+def _captured(case: Case, seen: Seen, values: dict[str, object]) -> list[Check]:
+    failed: list[Check] = []
+    for name, capture in case.capture.items():
+        found = _sought(capture, seen)
+        if found is ABSENT:
+            where = capture.pattern or (capture.path.text if capture.path else "")
+            why = f"There is nothing to capture as {name!r}: {capture.source} has no {where}"
+            failed.append(
+                Check(name=f"capture.{name}", passed=False, problem=why, actual=seen.essence, place=capture.place)
+            )
+        else:
+            values[name] = found
+    return failed
+
+
+def _sought(capture: Capture, seen: Seen) -> object:
+    if capture.source == "text":
+        found = re.search(capture.pattern, seen.text) if isinstance(seen.text, str) else None
+        return ABSENT if found is None else found[1] if found.re.groups else found[0]
+    assert capture.path is not None
+    return capture.path.find(seen.structured if capture.source == "structured" else seen.result)
+
+
+# --- many ---------------------------------------------------------------------------------------------------------
+
+
+async def run(
+    suites: Suite | Sequence[Suite],
+    *,
+    settings: Settings | None = None,
+    selection: Selection = EVERYTHING,
+    on_outcome: OnOutcome | None = None,
+) -> Summary:
+    """Run suites. Every outcome is told when it is there; the summary has them in the order of the files."""
+    settings = settings or Settings()
+    started, begun = time(), perf_counter()
+    crew = _Crew(settings, on_outcome)
+    runs = [
+        _Run(suite, era, selection.chosen(suite), crew)
+        for suite in ([suites] if isinstance(suites, Suite) else suites)
+        for era in _eras(suite, settings)
+    ]
+    if settings.jobs == 1:
+        for each in runs:
+            await each.go()
+    else:
+        async with asyncio.TaskGroup() as group:
+            for each in runs:
+                group.create_task(each.go())
+    return Summary(
+        outcomes=tuple(outcome for each in runs for outcome in each.outcomes()),
+        seconds=perf_counter() - begun,
+        started=started,
+        unstarted=tuple(each.unstarted for each in runs if each.unstarted),
+    )
+
+
+def _eras(suite: Suite, settings: Settings) -> list[Literal["auto", "modern", "legacy"]]:
+    era = settings.era or suite.target.era
+    return ["modern", "legacy"] if era == "both" else [era]
+
+
+class _Crew:
+    """What all suites of a run have in common: so many tests at a time, and when to stop."""
+
+    def __init__(self, settings: Settings, on_outcome: OnOutcome | None) -> None:
+        self.settings = settings
+        self.gate = asyncio.Semaphore(settings.jobs)
+        self.has_failed = False
+        self._tell = on_outcome
+
+    @property
+    def stops(self) -> bool:
+        return self.has_failed and self.settings.fail_fast
+
+    def note(self, outcome: Outcome) -> None:
+        if outcome.status in {"failed", "broken"}:
+            self.has_failed = True
+        if self._tell is not None:
+            self._tell(outcome)
+
+
+class _Run:
+    """One suite in one era."""
+
+    def __init__(self, suite: Suite, era: Literal["auto", "modern", "legacy"], chosen: list[int], crew: _Crew) -> None:
+        self._suite = suite
+        self._era: Literal["auto", "modern", "legacy"] = era
+        self._chosen = chosen
+        self._crew = crew
+        self._done: dict[int, Outcome] = {}
+        self.unstarted = ""
+
+    def outcomes(self) -> list[Outcome]:
+        return [self._done[number] for number in sorted(self._done)]
+
+    async def go(self) -> None:
+        if not self._chosen:
+            return
+        running = Running(self._suite, era=self._era, settings=self._crew.settings)
+        if self._crew.stops:
+            self._skip_rest(running, _STOPPED)
+            return
+        if all(self._suite.cases[number].skip for number in self._chosen):
+            for number in self._chosen:
+                self._note(number, await running.run(self._suite.cases[number]))
+            return
+        try:
+            async with running:
+                await (self._in_order(running) if self._is_serial else self._at_once(running))
+        except Unstarted as fault:
+            self._give_up(running, fault)
+
+    @property
+    def _is_serial(self) -> bool:
+        return self._crew.settings.jobs == 1 or self._suite.serial
+
+    async def _in_order(self, running: Running) -> None:
+        for number in self._chosen:
+            async with self._crew.gate:
+                await self._one(running, number)
+
+    async def _at_once(self, running: Running) -> None:
+        ready = {number: asyncio.Event() for number in self._chosen}
+
+        async def one(number: int) -> None:
+            for before in self._suite.cases[number].needs:
+                await ready[before].wait()
+            try:
+                async with self._crew.gate:
+                    await self._one(running, number)
+            finally:
+                ready[number].set()
+
+        async with asyncio.TaskGroup() as group:
+            for number in self._chosen:
+                group.create_task(one(number))
+
+    async def _one(self, running: Running, number: int) -> None:
+        case = self._suite.cases[number]
+        if self._crew.stops:
+            self._note(number, running._outcome(case, "skipped", problem=_STOPPED))
+        else:
+            self._note(number, await running.run(case))
+
+    def _note(self, number: int, outcome: Outcome) -> None:
+        self._done[number] = outcome
+        self._crew.note(outcome)
+
+    def _skip_rest(self, running: Running, why: str) -> None:
+        for number in self._chosen:
+            if number not in self._done:
+                self._note(number, running._outcome(self._suite.cases[number], "skipped", problem=why))
+
+    def _give_up(self, running: Running, fault: Unstarted) -> None:
+        """The first test says why there is no server; the others are not run."""
+        turns = fault.outcome.turns if isinstance(fault, SetupFailed) else ()
+        if not isinstance(fault, SetupFailed):
+            self.unstarted = f"{self._suite.name}: {fault}"
+        for number in self._chosen:
+            if number not in self._done:
+                case = self._suite.cases[number]
+                broken = running._outcome(case, "broken", problem=str(fault), log=fault.log, turns=turns)
+                self._note(number, broken)
+                break
+        self._skip_rest(running, "The server did not start" if self.unstarted else "The setup failed")
+
+
+_STOPPED: Final = "Not run: a test before it failed, and --fail-fast stops there"

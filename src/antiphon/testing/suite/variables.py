@@ -1,0 +1,72 @@
+"""Variables: ``${name}`` for what a suite says or a test captures, ``${env:NAME}`` for the environment.
+
+``${env:NAME:-otherwise}`` has a default, ``$${`` stands for the two characters themselves.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+_REFERENCE: Final = re.compile(
+    r"\$\$\{|\$\{\s*(?:env:(?P<env>[^}:\s]+)(?::-(?P<default>[^}]*))?|(?P<name>[^}]*?))\s*\}"
+)
+NAME: Final = re.compile(r"[^\W\d][\w.-]*")
+
+
+def has_reference(text: str) -> bool:
+    return "${" in text
+
+
+def names_in(text: str) -> Iterator[str]:
+    """The variables that a text refers to, those of the environment excepted."""
+    for found in _REFERENCE.finditer(text):
+        if found["name"] is not None:
+            yield found["name"]
+
+
+def missing_environment(text: str, environment: Mapping[str, str]) -> list[str]:
+    """The variables of the environment that a text needs, and that are not set."""
+    found = (match for match in _REFERENCE.finditer(text) if match["env"] is not None and match["default"] is None)
+    return [match["env"] for match in found if match["env"] not in environment]
+
+
+def filled(value: Any, known: Mapping[str, object], environment: Mapping[str, str]) -> Any:
+    """A value with its references replaced, at every depth; KeyError for one that is not known.
+
+    A text that is nothing but one reference becomes the value itself, whatever its type.
+    """
+    kind = type(value)
+    if kind is str:
+        return _text(value, known, environment) if "${" in value else value
+    if kind is dict:
+        return {_name(name, known, environment): filled(item, known, environment) for name, item in value.items()}
+    if kind is list:
+        return [filled(item, known, environment) for item in value]
+    return value
+
+
+def _name(name: Any, known: Mapping[str, object], environment: Mapping[str, str]) -> str:
+    made = filled(name, known, environment)
+    return made if isinstance(made, str) else _written(made)
+
+
+def _text(text: str, known: Mapping[str, object], environment: Mapping[str, str]) -> object:
+    whole = _REFERENCE.fullmatch(text)
+    if whole is not None:
+        return _value(whole, known, environment)
+    return _REFERENCE.sub(lambda found: _written(_value(found, known, environment)), text)
+
+
+def _value(found: re.Match[str], known: Mapping[str, object], environment: Mapping[str, str]) -> object:
+    if found["env"] is not None:
+        value = environment.get(found["env"], found["default"])
+        if value is None:
+            raise KeyError(f"env:{found['env']}")
+        return value
+    return "${" if found["name"] is None else known[found["name"]]
+
+
+def _written(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,247 @@
+"""Over HTTP: the gateway changes nothing, the endpoint plays in both eras, and failures are recorded too."""
+
+import asyncio
+import http.client
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from wires import META, Tape, call, note, request, result, said
+
+from antiphon import Accepted, Client, Context, Refused, Server
+from antiphon.testing.cassette import Cassette
+from antiphon.testing.cassette.endpoint import Endpoint
+from antiphon.testing.cassette.gateway import Gateway
+from antiphon.testing.cassette.player import fresh
+from antiphon.testing.cassette.scribe import Scribe
+from antiphon.testing.cassette.stage import Stage
+from antiphon.testing.cassette.verifying import Verification
+from antiphon.testing.cassette.wire import HttpWire
+
+Live = Callable[[Any], int]
+YES = {"confirm": True}
+
+
+@pytest.fixture
+def app() -> Server:
+    app = Server("releases", version="1.0.0")
+
+    @app.tool
+    async def deploy(env: str, ctx: Context) -> str:
+        """Deploy after a yes."""
+        await ctx.progress(1, 2)
+        return f"Deployed to {env}" if await ctx.confirm(f"Deploy to {env}?") else "Not deployed"
+
+    return app
+
+
+class Recording:
+    def __init__(self, live: Live, target: str, **options: Any) -> None:
+        self.scribe = Scribe(**options)
+        self.url = f"http://127.0.0.1:{live(Gateway(target, self.scribe))}{urlsplit(target).path}"
+
+    @property
+    def cassette(self) -> Cassette:
+        return self.scribe.cassette()
+
+
+def played(live: Live, cassette: Cassette) -> tuple[Stage, str]:
+    stage = Stage(cassette, fresh)
+    return stage, f"http://127.0.0.1:{live(Endpoint(stage))}/mcp"
+
+
+def served(live: Live, app: Server) -> str:
+    return f"http://127.0.0.1:{live(app.asgi())}/mcp"
+
+
+async def talk(url: str, era: str) -> list[Any]:
+    heard: list[Any] = []
+    async with Client(url, elicit=lambda _: Accepted(YES), era=era, headers={"X-Tenant": "a"}) as client:
+        for env in ("prod", "test"):
+            made = await client.call_tool("deploy", {"env": env}, progress=lambda *step: heard.append(step[0]))
+            heard.append(made.text)
+        heard.append([tool.name for tool in await client.list_tools()])
+    return heard
+
+
+@pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
+async def test_a_conversation_is_recorded_twice_the_same_and_played(app: Server, live: Live, era: str) -> None:
+    target = served(live, app)
+    tapes = [Recording(live, target) for _ in range(2)]
+    heard = [await talk(tape.url, era) for tape in tapes]
+    assert heard[0] == heard[1]
+    assert [text for text in heard[0] if isinstance(text, str)] == ["Deployed to prod", "Deployed to test"]
+    assert tapes[0].cassette.to_json() == tapes[1].cassette.to_json()
+    stage, url = played(live, tapes[0].cassette)
+    assert await talk(url, era) == heard[0]
+    assert (stage.drifts, stage.unplayed) == ([], [])
+    verification = Verification(tapes[0].cassette, lambda: HttpWire(target))
+    assert [each.diff or each.status async for each in verification.verdicts()] == ["same"] * len(
+        tapes[0].cassette.entries
+    )
+    assert tapes[0].cassette.is_old is (era == "legacy")
+    assert tapes[0].cassette.clients[0].headers == {"x-tenant": "a"}
+
+
+async def test_streams_pass_as_they_come(live: Live) -> None:
+    app, heard = Server("slow"), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.tool
+    async def slow(ctx: Context) -> str:
+        """Wait until the progress was heard."""
+        await ctx.progress(1)
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(heard.wait(), loop))
+        return "heard"
+
+    tape = Recording(live, served(live, app))
+    async with Client(tape.url, timeout=10) as client:
+        assert (await client.call_tool("slow", progress=lambda *_: heard.set())).text == "heard"
+
+
+def test_bodies_pass_unchanged(live: Live) -> None:
+    body = b' {"jsonrpc" : "2.0", "id": 1, "method": "x", "params": {"n": 1.0e2, "s": "\\u00e9"}}\n'
+    seen: list[Any] = []
+
+    async def server(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for moment in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{moment}.complete"})
+            return
+        seen.append((scope["method"], scope["raw_path"], scope["query_string"], (await receive())["body"]))
+        seen.append(dict(scope["headers"])[b"x-tenant"])
+        headers = [(b"content-type", b"application/json"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    tape = Recording(live, f"http://127.0.0.1:{live(server)}/mcp")
+    response = asked(tape.url + "?q=1", "POST", body, {"X-Tenant": "a"})
+    assert seen == [("POST", b"/mcp", b"q=1", body), b"a"]
+    assert response.body == body
+    assert response.headers.get_all("set-cookie") == ["a=1", "b=2"]
+    assert asked(tape.url.replace("/mcp", "/.well-known/x%20y"), "GET", None, {"X-Tenant": "a"}).body == body
+    assert seen[2][:2] == ("GET", b"/.well-known/x%20y")
+
+
+class Response:
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status, self.headers, self.body = response.status, response.headers, response.read()
+
+
+def asked(url: str, method: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Response:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=10)
+    try:
+        connection.request(method, parts.path + (f"?{parts.query}" if parts.query else ""), body, headers or {})
+        return Response(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def test_a_server_that_is_not_there_is_a_502(live: Live) -> None:
+    tape = Recording(live, "http://127.0.0.1:9/mcp")
+    response = asked(tape.url, "POST", json.dumps(call(1)).encode())
+    assert response.status == 502
+    assert b"cannot reach 127.0.0.1:9" in response.body
+
+
+def test_foreign_pages_are_not_let_through(live: Live) -> None:
+    tape = Recording(live, "http://127.0.0.1:9/mcp")
+    for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+        assert asked(tape.url, "POST", b"{}", headers).status == 403
+
+
+async def test_a_refusal_without_a_message_is_recorded_and_played(live: Live) -> None:
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": b"Who are you?"})
+
+    tape = Recording(live, f"http://127.0.0.1:{live(guarded)}/mcp")
+    heard = []
+    for place in (lambda: tape.url, lambda: played(live, tape.cassette)[1]):
+        async with Client(place(), era="2026-07-28") as client:
+            with pytest.raises(Refused) as fault:
+                await client.call_tool("x")
+        heard.append((fault.value.status, fault.value.message))
+    assert heard[0] == heard[1]
+    assert heard[0][0] == 401
+    turn = tape.cassette.entries[0].turns[1]
+    assert (turn.status, turn.text, turn.headers) == (401, "Who are you?", {"www-authenticate": "Bearer"})
+
+
+async def test_a_client_that_leaves_is_left_by_the_server(live: Live) -> None:
+    app, begun, ended = Server("slow"), asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.tool
+    async def forever() -> str:
+        """Never end."""
+        loop.call_soon_threadsafe(begun.set)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            loop.call_soon_threadsafe(ended.set)
+        return ""
+
+    tape = Recording(live, served(live, app))
+    async with Client(tape.url, era="2026-07-28") as client, asyncio.timeout(10):
+        waiting = asyncio.ensure_future(client.call_tool("forever"))
+        await begun.wait()
+        waiting.cancel()
+        await ended.wait()
+    assert [len(entry.turns) for entry in tape.cassette.entries] == [1]
+
+
+# --- the endpoint -------------------------------------------------------------------------------------------------
+
+
+def old() -> Cassette:
+    return Tape().hear(
+        (">", request(0, "initialize")), ("<", result(0, protocolVersion="2025-11-25")), (">", note("initialized")),
+        ("<", note("tools/list_changed")), (">", call(1)), ("<", said(1, "x")),
+    ).scribe.cassette()  # fmt: skip
+
+
+def test_a_session_has_a_stream_of_its_own(live: Live) -> None:
+    _, url = played(live, old())
+    welcome = asked(url, "POST", json.dumps(request(0, "initialize")).encode())
+    session = {"Mcp-Session-Id": str(welcome.headers["mcp-session-id"])}
+    assert asked(url, "POST", json.dumps(note("initialized")).encode(), session).status == 202
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=10)
+    connection.request("GET", parts.path, headers=session)
+    stream = connection.getresponse()
+    data = next(line for line in iter(stream.readline, b"") if line.startswith(b"data: "))
+    connection.close()
+    assert json.loads(data.removeprefix(b"data: "))["method"] == "notifications/tools/list_changed"
+    assert asked(url, "DELETE", headers=session).status == 204
+    assert asked(url, "POST", json.dumps(call(1)).encode(), session).status == 404
+
+
+def test_what_an_endpoint_answers_to_the_rest(live: Live) -> None:
+    _, url = played(live, old())
+    for method, path, body, status in (
+        ("POST", "/other", b"{}", 404),
+        ("GET", "/mcp", None, 405),
+        ("POST", "/mcp", b"nonsense", 400),
+        ("POST", "/mcp", json.dumps(call([1])).encode(), 400),
+        ("POST", "/mcp", json.dumps(note("initialized")).encode(), 202),
+    ):
+        assert asked(url.replace("/mcp", path), method, body).status == status
+
+
+def test_drift_is_an_error_in_the_reply(live: Live) -> None:
+    stage, url = played(live, old())
+    reply = json.loads(asked(url, "POST", json.dumps(call(3, "y", _meta=META)).encode()).body)
+    assert reply["error"]["message"] == "Not as recorded: tools/call y: it is not what was recorded"
+    assert len(stage.drifts) == 1

@@ -1,0 +1,131 @@
+"""Placeholders: whatever a text says, it comes back; and what stands for a value is told from what looks like it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.testing.cassette.matching import UNBOUND, Match, content
+from antiphon.testing.cassette.placeholder import TIME, Part, Ref, filled, literal, parts_of, refs_in, written
+
+texts = st.text(alphabet=st.sampled_from(list("${}:@$abstate1 é\n")), max_size=12) | st.text(max_size=12)
+refs = st.builds(
+    Ref, st.sampled_from(["state", "id", "text"]), st.integers(1, 12).map(str), st.none() | st.integers(1, 9)
+)
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(texts.filter(bool) | refs, max_size=6))
+def test_parts_come_back_as_they_were(parts: list[Part]) -> None:
+    merged: list[Part] = []
+    for part in parts:
+        if merged and isinstance(part, str) and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    assert parts_of(written(parts)) == (merged or [""])
+
+
+@settings(deadline=None)
+@given(json)
+def test_a_message_without_placeholders_comes_back_as_it_was(value: Any) -> None:
+    recorded = literal(value)
+    assert list(refs_in(recorded)) == []
+    assert filled(recorded, lambda ref: pytest.fail(str(ref))) == value
+    assert Match(lambda _: UNBOUND).fits(recorded, value)
+
+
+def test_a_placeholder_alone_stands_for_any_value_and_within_a_text_for_a_part_of_it() -> None:
+    values = {"integer": 7, "text": "Ada"}
+    assert filled({"a": "${integer:1}", "b": "<${integer:1}> ${text:1@2}"}, lambda ref: values[ref.kind]) == {
+        "a": 7,
+        "b": "<7> Ada",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("${state:1}", [Ref("state", "1")]),
+        ("${state:1@3}", [Ref("state", "1", 3)]),
+        ("at ${time}.", ["at ", Ref("time"), "."]),
+        ("${secret:api-key}", [Ref("secret", "api-key")]),
+        ("${$}{state:1}", ["${state:1}"]),
+        ("costs $5 {net}", ["costs $5 {net}"]),
+        ("${HOME} ${}", ["${HOME} ${}"]),
+        ("", [""]),
+    ],
+)
+def test_a_text_is_taken_apart(text: str, says: list[Part]) -> None:
+    assert parts_of(text) == says
+
+
+@pytest.mark.parametrize(
+    ("text", "is_time"),
+    [
+        ("2026-07-28T10:00:00Z", True),
+        ("2026-07-28T10:00:00.123456", True),
+        ("2026-07-28T10:00:00+02:00", True),
+        ("2026-07-28", False),
+        ("12026-07-28T10:00:00Z", False),
+        ("2026-07-28T10:00:00Zulu", False),
+    ],
+)
+def test_moments_are_recognised(text: str, is_time: bool) -> None:
+    assert (TIME.fullmatch(text) is not None) is is_time
+
+
+# --- matching -----------------------------------------------------------------------------------------------------
+
+
+def test_a_placeholder_has_one_value() -> None:
+    match = Match(lambda _: UNBOUND)
+    assert match.fits({"a": "${state:1}", "b": "again ${state:1}!"}, {"a": "x y", "b": "again x y!"})
+    assert match.bound == {Ref("state", "1"): "x y"}
+    assert not match.fits("${state:1}", "another")
+    assert not Match(lambda _: "known").fits("${state:1}", "another")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "came", "fits"),
+    [
+        (1, 1.0, True),
+        (1, True, False),
+        (None, 0, False),
+        ("1", 1, False),
+        ([1], [1, 2], False),
+        ({"a": 1}, {"a": 1, "b": None}, False),
+        ("${integer:1}", 5, True),
+        ("${integer:1}", "5", False),
+        ("${integer:1}", True, False),
+        ("${boolean:1}", False, True),
+        ("${time}", "2026-07-28T10:00:00Z", True),
+        ("${time}", "noon", False),
+        ("Done at ${time}", "Done at 2026-07-28T10:00:00Z", True),
+        ("Done at ${time}", "Done at noon", False),
+        ("${secret:pin}", {"any": "thing"}, True),
+        ("a (${text:1}) b", "a (.*) b", True),
+        ("a (${text:1}) b", 7, False),
+    ],
+)
+def test_what_fits(recorded: Any, came: Any, fits: bool) -> None:
+    assert Match(lambda _: UNBOUND).fits(recorded, came) is fits
+
+
+def test_who_a_client_is_and_how_it_counts_is_not_what_it_says() -> None:
+    meta = {"io.modelcontextprotocol/clientInfo": {"name": "x"}, "progressToken": 3, "traceparent": "00-1"}
+    plain = {"method": "tools/call", "params": {"name": "add"}}
+    assert (
+        content({"jsonrpc": "2.0", "id": 1, **plain, "params": {"name": "add", "arguments": {}, "_meta": meta}})
+        == plain
+    )
+    assert content({"method": "tools/list", "params": {"_meta": meta}, "id": 4}) == {"method": "tools/list"}
+    own = {"method": "ping", "params": {"_meta": {"com.example/tenant": "a"}}}
+    assert content(own) == own
+    assert content({"id": 1, "method": "initialize", "params": {"clientInfo": {}}}) == {"method": "initialize"}

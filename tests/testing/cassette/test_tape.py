@@ -1,0 +1,117 @@
+"""The file: versioned, sorted, and refused with the place where it is broken."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from antiphon.testing.cassette import Cassette, CassetteBroken, Entry, Turn
+from antiphon.testing.cassette.tape import SCHEMA, VERSION
+
+CALL = {"id": "${id:1}", "method": "tools/call", "params": {"name": "add", "arguments": {"b": 1, "a": 2}}}
+FORM = {"properties": {"region": {"type": "string", "title": "R"}, "at": {}}, "type": "object"}
+PLAIN: dict[str, Any] = {
+    "antiphon-cassette": 1,
+    "clients": [{"meta": {"x": 1}, "headers": {"authorization": "${secret:authorization}"}}],
+    "entries": [
+        {
+            "session": "${session:1}",
+            "turns": [
+                {"client": CALL, "as": 1, "headers": {"mcp-param-region": "eu"}},
+                {"server": {"id": "${id:1}", "result": {"schema": FORM}}, "status": 400},
+            ],
+        },
+        {"turns": [{"server": {"method": "notifications/tools/list_changed"}, "after": 1}]},
+        {"turns": [{"client": CALL}, {"status": 401, "text": "Who are you?"}]},
+    ],
+}
+
+
+def changed(place: str, value: Any) -> str:
+    """The cassette with something else at a place, or with nothing there."""
+    plain = json.loads(json.dumps(PLAIN))
+    *path, last = [int(step) if step.isdigit() else step for step in place.split("/")]
+    within: Any = plain
+    for step in path:
+        within = within[step]
+    if value is None:
+        del within[last]
+    else:
+        within[last] = value
+    return json.dumps(plain)
+
+
+def test_a_cassette_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    cassette = Cassette.from_json(json.dumps(PLAIN))
+    cassette.save(tmp_path / "new" / "session.json")
+    again = Cassette.load(tmp_path / "new" / "session.json")
+    assert again == cassette
+    assert json.loads((tmp_path / "new" / "session.json").read_text()) == PLAIN
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["session.json"]
+
+
+def test_the_file_is_sorted_except_where_people_see_the_order() -> None:
+    text = Cassette.from_json(json.dumps(PLAIN)).to_json()
+    assert text == Cassette.from_json(text).to_json()
+    assert text.endswith("}\n")
+    assert text.index('"antiphon-cassette"') < text.index('"clients"') < text.index('"entries"')
+    assert text.index('"a": 2') < text.index('"b": 1')
+    assert text.index('"region": {\n') < text.index('"at": {}')
+    assert text.index('"title": "R"') < text.index('"type": "string"')
+
+
+def test_letters_stay_readable() -> None:
+    cassette = Cassette(version=VERSION, entries=[Entry(turns=[Turn(client={"method": "notifications/grüße"})])])
+    assert "grüße" in cassette.to_json()
+
+
+def test_the_schema_says_the_same() -> None:
+    validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
+    assert validator.is_valid(PLAIN)
+    for place, value in (("entries/0/turns/0/sort", 1), ("entries/0/turns", []), ("antiphon-cassette", 2)):
+        assert not validator.is_valid(json.loads(changed(place, value)))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "tape.json:1:2: not JSON"),
+        ('{\n "a": tru}', "tape.json:2:7: not JSON"),
+        ("[" * 100_000, "tape.json: nested too deep"),
+        ("[]", 'tape.json: not a cassette: it does not say "antiphon-cassette": 1'),
+        ("{}", "not a cassette"),
+        (changed("antiphon-cassette", "1"), "not a cassette"),
+        (changed("antiphon-cassette", 2), "a cassette of version 2, and this program knows version 1: update antiphon"),
+        (changed("antiphon-cassette", 0), "there is no version 0"),
+        (changed("entries", None), "the cassette: Object missing required field `entries`"),
+        (changed("entries/0/turns/1/server", 5), "entries[0].turns[1].server: Expected `object | null`, got `int`"),
+        (changed("entries/0/turn", []), "entries[0]: Object contains unknown field `turn`"),
+        (changed("entries/1/turns", []), "entries[1].turns: an entry has at least one turn"),
+        (changed("entries/0/turns/0/server", {}), "entries[0].turns[0]: a turn is either the client's or the server's"),
+        (changed("entries/0/turns/0/client", None), "entries[0].turns[0]: a turn needs a message"),
+        (changed("entries/0/turns/0/as", 2), "entries[0].turns[0]: as: there is no client 2"),
+        (changed("entries/1/turns/0/after", 9), "entries[1].turns[0]: after: there is no entry 9"),
+        (changed("entries/0/turns/0/client/id", "${nonce:1}"), "${nonce:1} is no placeholder that is known"),
+        (changed("entries/0/turns/0/client/id", "${state}"), "${state} needs a number, as in ${state:1}"),
+        (changed("entries/0/turns/0/client/id", "${state:1@7}"), "${state:1@7}: there is no entry 7"),
+    ],
+)
+def test_a_broken_file_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tape.json").write_text(text)
+    with pytest.raises(CassetteBroken) as fault:
+        Cassette.load("tape.json")
+    assert str(fault.value).startswith("tape.json:")
+    assert says in str(fault.value)
+
+
+def test_a_file_that_cannot_be_read_or_written_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CassetteBroken, match="none.json: cannot be read: No such file"):
+        Cassette.load(tmp_path / "none.json")
+    (tmp_path / "binary").write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(CassetteBroken, match="not UTF-8 at byte 7"):
+        Cassette.load(tmp_path / "binary")
+    with pytest.raises(CassetteBroken, match="cannot be written"):
+        Cassette(version=1, entries=[]).save(tmp_path / "binary" / "tape.json")

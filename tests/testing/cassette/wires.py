@@ -1,0 +1,96 @@
+"""What both sides say, in a few words; and a server in memory as a wire."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from antiphon import Server
+from antiphon.testing.cassette.scribe import Line, Scribe
+from antiphon.testing.cassette.wire import Came
+from antiphon.transports.memory import Memory
+from antiphon.types import JsonObject
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+}
+FORM = {"method": "elicitation/create", "params": {"message": "Sure?", "requestedSchema": {"type": "object"}}}
+YES = {"action": "accept", "content": {"confirm": True}}
+NO = {"action": "decline"}
+
+
+def request(id_: Any, method: str, /, **params: Any) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+
+
+def call(id_: Any, tool: str = "deploy", /, **params: Any) -> JsonObject:
+    return request(id_, "tools/call", name=tool, **params)
+
+
+def note(method: str, /, **params: Any) -> JsonObject:
+    return {"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params}
+
+
+def result(id_: Any, /, **result: Any) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": id_, "result": result}
+
+
+def asks(id_: Any, state: str | None = None, /, **requests: Any) -> JsonObject:
+    made = {"resultType": "input_required", "inputRequests": requests}
+    return result(id_, **made, **({} if state is None else {"requestState": state}))
+
+
+def said(id_: Any, text: str) -> JsonObject:
+    return result(id_, content=[{"type": "text", "text": text}])
+
+
+class Tape:
+    """A scribe with one line: ``tape > message`` is the client's, ``tape < message`` the server's."""
+
+    def __init__(self, **options: Any) -> None:
+        self.scribe = Scribe(**options)
+        self.line = Line()
+
+    def __gt__(self, message: object) -> "Tape":
+        self.scribe.sent(self.line, message)
+        return self
+
+    def __lt__(self, message: object) -> "Tape":
+        self.scribe.came(self.line, message)
+        return self
+
+    def hear(self, *messages: tuple[str, JsonObject]) -> "Tape":
+        for side, message in messages:
+            _ = self > message if side == ">" else self < message
+        return self
+
+    def turns(self) -> list[list[tuple[str, Any]]]:
+        """All entries: who said what."""
+        return [
+            [(">" if turn.client is not None else "<", turn.client or turn.server) for turn in entry.turns]
+            for entry in self.scribe.cassette().entries
+        ]
+
+
+class MemoryWire:
+    """A server in memory, as a verification speaks to it."""
+
+    def __init__(self, server: Server) -> None:
+        self._memory = Memory(server)
+        self._came: asyncio.Queue[Came] = asyncio.Queue()
+
+    async def open(self) -> None:
+        await self._memory.open()
+
+    async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
+        del headers
+        reply = await self._memory.send(message, lambda told: self._came.put_nowait(Came(message=told)))
+        if reply is not None:
+            self._came.put_nowait(Came(message=reply))
+
+    async def receive(self) -> Came:
+        return await self._came.get()
+
+    async def close(self) -> None:
+        await self._memory.close()

@@ -1,0 +1,420 @@
+"""The pytest plugin, in runs of pytest of its own."""
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import pytest
+
+# Whatever a run of pytest inside this one imports, it forgets: this is imported once for all of them.
+for module in (
+    "antiphon.app",
+    "antiphon.testing.collecting",
+    "antiphon.testing.snapshot",
+    "cryptography.hazmat.primitives.ciphers.aead",
+):
+    import_module(module)
+
+pytest_plugins = ["pytester"]
+
+INSTALLED = any(point.value == "antiphon.testing.plugin" for point in entry_points(group="pytest11"))
+PLUGIN = [] if INSTALLED else ["-p", "antiphon.testing.plugin"]
+OPTIONS = [
+    *PLUGIN,
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:hypothesispytest",
+    "--strict-markers",
+    "-o",
+    "asyncio_default_fixture_loop_scope=function",
+]
+
+SHOP = """
+import os
+from antiphon import Context, Server, ask, input_required
+
+app = Server("shop", version="1.0.0")
+memory = []
+
+@app.tool
+async def deploy(env: str, ctx: Context) -> str:
+    return f"Deployed to {env}" if await ctx.confirm(f"Deploy to {env}?") else "Left alone"
+
+@app.tool
+async def remember(ctx: Context) -> str:
+    memory.append(1)
+    await ctx.confirm("Sure?")
+    return str(len(memory))
+
+@app.tool
+async def page(ctx: Context) -> str:
+    return (await ctx.elicit_url("Log in", "https://example.com")).action
+
+@app.tool
+async def ticket(ctx: Context) -> dict[str, str]:
+    return {"id": os.urandom(4).hex(), "state": "open"}
+
+@app.prompt
+async def letter(ctx: Context) -> str:
+    return "Dear " + (await ctx.elicit("Who?", str, key="who")).unwrap()
+
+@app.resource("shop://stock")
+async def stock(ctx: Context) -> str:
+    return "Stock of " + (await ctx.elicit("Where?", str, key="where")).unwrap()
+
+if __name__ == "__main__":
+    app.run()
+"""
+CONFTEST = """
+import pytest
+
+@pytest.fixture
+def mcp_server():
+    from shop import app
+    return app
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+"""
+
+
+@pytest.fixture
+def project(pytester):
+    pytester.makepyfile(shop=SHOP)
+    pytester.makeconftest(CONFTEST)
+    return pytester
+
+
+def run(project, *options, mode="strict", inside=True):
+    start = project.runpytest_inprocess if inside else project.runpytest_subprocess
+    return start(*OPTIONS, "-o", f"asyncio_mode={mode}", *options)
+
+
+# --- the client in every style --------------------------------------------------------------------------------------
+
+STYLES = """
+import asyncio
+import pytest
+from antiphon.errors import CannotAnswer, RoundsExceeded
+from antiphon.testing import McpClient, Script, SyncMcpClient
+
+def test_in_a_plain_function(mcp_client, answers):
+    answers(confirm=True)
+    result = mcp_client.call_tool("deploy", {"env": "prod"})
+    assert isinstance(mcp_client, SyncMcpClient)
+    assert result.text == "Deployed to prod"
+    assert result.rounds == 2
+    assert result.asked == ["confirm"]
+    assert result.asked[0].message == "Deploy to prod?"
+    assert result.asked[0].answer == {"action": "accept", "content": {"confirm": True}}
+    assert [turn.method for turn in result.turns] == ["tools/call", "tools/call"]
+    assert answers.unused == []
+
+def test_everything_a_plain_client_has(mcp_client, answers):
+    answers(who="Ada", where="Rome", confirm=False)
+    assert mcp_client.get_prompt("letter").messages[0].content.text == "Dear Ada"
+    assert mcp_client.read_resource("shop://stock").asked == ["where"]
+    assert [tool.name for tool in mcp_client.list_tools()][0] == "deploy"
+    assert [prompt.name for prompt in mcp_client.list_prompts()] == ["letter"]
+    assert [resource.name for resource in mcp_client.list_resources()] == ["stock"]
+    assert mcp_client.list_resource_templates() == []
+    assert mcp_client.discover().server.name == "shop"
+    assert (mcp_client.era, mcp_client.protocol_version) == ("modern", "2026-07-28")
+    pending = mcp_client.begin("tools/call", name="deploy", arguments={"env": "x"})
+    assert mcp_client.resume(pending, {"confirm": {"action": "decline"}}).result.text == "Left alone"
+    assert mcp_client.check_replay_safety("deploy", {"env": "prod"}).ok
+    assert len(mcp_client.turns) > 6
+    assert mcp_client.script is answers
+
+@pytest.mark.asyncio
+async def test_with_asyncio(mcp_client, answers):
+    answers({"Deploy to prod?": "decline"})
+    assert isinstance(mcp_client, McpClient)
+    assert (await mcp_client.call_tool("deploy", {"env": "prod"})).text == "Left alone"
+
+@pytest.mark.anyio
+async def test_with_anyio(mcp_client, answers):
+    answers(lambda question: question.message == "Deploy to prod?")
+    assert (await mcp_client.call_tool("deploy", {"env": "prod"})).text == "Deployed to prod"
+
+@pytest.mark.asyncio
+async def test_several_calls_at_a_time_keep_their_questions_apart(mcp_client, answers):
+    answers(confirm=True, who="Ada", where="Rome")
+    calls = mcp_client.call_tool("deploy", {"env": "x"}), mcp_client.get_prompt("letter"), mcp_client.read_resource("shop://stock")
+    assert [result.asked for result in await asyncio.gather(*calls)] == [["confirm"], ["who"], ["where"]]
+
+class TestInAClass:
+    @pytest.mark.asyncio
+    async def test_with_the_other_name(self, antiphon_client, answers):
+        answers(confirm=True)
+        assert (await antiphon_client.call_tool("deploy", {"env": "prod"})).rounds == 2
+
+@pytest.mark.asyncio
+async def test_changes_are_heard(mcp_client):
+    from shop import app
+    changes = mcp_client.subscribe(tools=True)
+    waiting = asyncio.ensure_future(anext(changes))
+    await mcp_client.list_tools()
+    while not waiting.done():
+        app.changed("tools")
+        await asyncio.sleep(0)
+    assert waiting.result().kind == "tools"
+    await changes.aclose()
+
+def test_a_missing_answer_names_the_question(mcp_client):
+    with pytest.raises(CannotAnswer, match="'confirm'.*'Deploy to prod.'.*It has no answers at all"):
+        mcp_client.call_tool("deploy", {"env": "prod"})
+
+def test_answers_that_are_used_up_say_so(mcp_client, answers):
+    answers(confirm=[True])
+    mcp_client.call_tool("deploy", {"env": "prod"})
+    with pytest.raises(CannotAnswer, match="its only answer is used up"):
+        mcp_client.call_tool("deploy", {"env": "prod"})
+
+@pytest.mark.mcp(declare=["elicitation"], max_rounds=1, timeout=5)
+def test_a_mark_says_what_the_client_can(mcp_client, answers):
+    with pytest.raises(Exception, match="elicitation.url"):
+        mcp_client.call_tool("page")
+
+@pytest.mark.rotate
+@pytest.mark.asyncio
+async def test_rotation_loses_what_is_kept_in_memory(mcp_client, answers):
+    answers(confirm=True)
+    assert (await mcp_client.call_tool("remember")).text == "1"
+
+def test_without_rotation_it_is_kept(mcp_client, answers):
+    answers(confirm=True)
+    assert (mcp_client.call_tool("remember")).text == "2"
+
+@pytest.mark.parametrize("mcp_server", [lambda: __import__("shop").app], ids=["factory"])
+def test_a_function_may_make_the_server(mcp_client, mcp_server, answers):
+    answers(confirm=True)
+    assert mcp_client.call_tool("deploy", {"env": "x"}).rounds == 2
+"""
+
+
+def test_every_style_of_test_works(project):
+    project.makepyfile(STYLES)
+    run(project).assert_outcomes(passed=13)
+
+
+def test_it_works_in_auto_mode_in_several_processes(project):
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("env", ["a", "b"])
+        async def test_async(mcp_client, answers, env):
+            answers(confirm=True)
+            assert (await mcp_client.call_tool("deploy", {"env": env})).text == f"Deployed to {env}"
+
+        @pytest.mark.rotate(2)
+        @pytest.mark.mcp("python shop.py")
+        def test_a_command_in_rotation(mcp_client, answers):
+            answers(confirm=True)
+            assert mcp_client.call_tool("remember").text == "1"
+        """
+    )
+    project.makefile(".mcp.yaml", suite=SUITE)
+    outcome = run(project, "-n", "2", mode="auto", inside=False)
+    outcome.assert_outcomes(passed=5, failed=1, skipped=1)
+
+
+# --- which server ---------------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_may_name_the_server(pytester):
+    pytester.makepyfile(
+        shop=SHOP, test_it="def test(mcp_client):\n    assert mcp_client.discover().server.name == 'shop'"
+    )
+    run(pytester, "-o", "mcp_server=shop:app").assert_outcomes(passed=1)
+    run(pytester, "--mcp-server", "shop.py:app").assert_outcomes(passed=1)
+    run(pytester, "--mcp-server", "shop.py").assert_outcomes(passed=1)
+
+
+def test_without_a_server_it_says_how_to_name_one(pytester):
+    pytester.makepyfile("def test(mcp_client):\n    pass")
+    outcome = run(pytester)
+    outcome.assert_outcomes(errors=1)
+    outcome.stdout.fnmatch_lines(["*There is no server to test. Say which in conftest.py:*", "*def mcp_server():*"])
+    outcome.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_what_cannot_be_rotated_says_so(project):
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.rotate
+        @pytest.mark.mcp("http://127.0.0.1:1/mcp")
+        def test_it(mcp_client):
+            pass
+        """
+    )
+    outcome = run(project)
+    outcome.assert_outcomes(errors=1)
+    outcome.stdout.fnmatch_lines(["*rotate starts its server afresh for each request*"])
+
+
+def test_eras_run_a_test_once_for_each(project):
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.eras
+        def test_both(mcp_client, answers, mcp_era):
+            answers(confirm=True)
+            assert mcp_client.call_tool("deploy", {"env": "x"}).rounds == 2
+            assert mcp_client.era == ("legacy" if mcp_era == "legacy" else "modern")
+
+        @pytest.mark.eras("modern")
+        def test_one(mcp_client, mcp_era):
+            assert mcp_era == "2026-07-28"
+
+        @pytest.mark.eras
+        def test_without_a_client():
+            pass
+
+        @pytest.mark.eras
+        @pytest.mark.rotate
+        def test_rotated(mcp_client, answers):
+            answers(confirm=True)
+            assert mcp_client.call_tool("remember").text == "1"
+        """
+    )
+    outcome = run(project, "-rs", "-v")
+    outcome.assert_outcomes(passed=5, skipped=1)
+    outcome.stdout.fnmatch_lines(["*test_both[[]legacy]*", "*An older session lives in one instance*"])
+
+
+# --- snapshots and cassettes ----------------------------------------------------------------------------------------
+
+
+def test_snapshots_are_kept_compared_and_renewed(project):
+    project.makepyfile(
+        test_shots="""
+        def test_it(mcp_client, answers, assert_snapshot):
+            answers(confirm=True)
+            assert_snapshot(mcp_client.call_tool("deploy", {"env": "prod"}))
+            assert_snapshot(mcp_client.call_tool("ticket"), "ticket", ignore=["$.content", "$.structured.id"])
+            assert_snapshot({"plain": [1, 2]})
+        """
+    )
+    outcome = run(project)
+    outcome.assert_outcomes(failed=1)
+    outcome.stdout.fnmatch_lines(["*There is no snapshot __snapshots__*test_it.json yet. Run with --update-snapshots*"])
+    run(project, "--update-snapshots").assert_outcomes(passed=1)
+    folder = project.path / "__snapshots__" / "test_shots"
+    assert sorted(file.name for file in folder.iterdir()) == ["test_it-3.json", "test_it-ticket.json", "test_it.json"]
+    assert '"asked": [' in (folder / "test_it.json").read_text()
+    assert '"id": "(ignored)"' in (folder / "test_it-ticket.json").read_text()
+    run(project).assert_outcomes(passed=1)
+    kept = (folder / "test_it.json").read_text()
+    (folder / "test_it.json").write_text(kept.replace("Deployed to prod", "Deployed to test"))
+    outcome = run(project)
+    outcome.assert_outcomes(failed=1)
+    outcome.stdout.fnmatch_lines(["*-*Deployed to test*", "*+*Deployed to prod*"])
+
+
+def test_a_cassette_is_made_and_then_answers(project):
+    project.makepyfile(
+        test_tapes="""
+        import pytest
+
+        @pytest.mark.cassette("tapes/deploy.json")
+        def test_named(mcp_client, answers):
+            answers(confirm=True)
+            assert mcp_client.call_tool("deploy", {"env": "prod"}).text == "Deployed to prod"
+
+        @pytest.mark.cassette
+        @pytest.mark.asyncio
+        async def test_unnamed(mcp_client, answers):
+            answers(confirm=True)
+            assert (await mcp_client.call_tool("deploy", {"env": "prod"})).text == "Deployed to prod"
+
+        @pytest.mark.cassette
+        def test_failing(mcp_client, answers):
+            answers(confirm=True)
+            assert mcp_client.call_tool("deploy", {"env": "prod"}).text == "Something else"
+        """
+    )
+    run(project).assert_outcomes(passed=2, failed=1)
+    tapes = sorted(str(file.relative_to(project.path)) for file in project.path.rglob("*.json"))
+    assert tapes == ["cassettes/test_tapes/test_unnamed.json", "tapes/deploy.json"]
+    shop = project.path / "shop.py"
+    shop.write_text(SHOP.replace("Deployed to", "Sent to"))
+    run(project, "-k", "named").assert_outcomes(passed=2)
+    file = project.path / "test_tapes.py"
+    file.write_text(file.read_text().replace('"env": "prod"', '"env": "test"'))
+    outcome = run(project, "-k", "named")
+    outcome.stdout.fnmatch_lines(["*Drifted*"])
+
+
+# --- suites ---------------------------------------------------------------------------------------------------------
+
+SUITE = """
+server: {app: "shop:app"}
+tests:
+  - name: deploys after the operator confirms
+    tool: deploy
+    arguments: {env: prod}
+    inputResponses: {confirm: {confirm: true}}
+    expect: {text: Deployed to prod, rounds: 2, asked: [confirm]}
+    capture: {said: {text: .*}}
+    tags: [smoke]
+  - name: uses what was captured
+    tool: deploy
+    arguments: {env: "${said}"}
+    inputResponses: {confirm: true}
+    expect: {text: Deployed to Deployed to prod}
+  - name: is not what it should be
+    tool: deploy
+    arguments: {env: prod}
+    inputResponses: {confirm: false}
+    expect: {text: Deployed to prod}
+  - name: is left out
+    tool: deploy
+    skip: not today
+"""
+
+
+def test_suites_are_collected_as_tests(project):
+    project.makefile(".mcp.yaml", suite=SUITE)
+    outcome = run(project, "-rs")
+    outcome.assert_outcomes(passed=2, failed=1, skipped=1)
+    outcome.stdout.fnmatch_lines(["*suite.mcp.yaml*is not what it should be*", "*- Deployed to prod", "*+ Left alone"])
+    outcome.stdout.fnmatch_lines(["*not today*"])
+    run(project, "-k", "smoke").assert_outcomes(passed=1, deselected=3)
+    run(project, "-k", "captured").assert_outcomes(passed=1, deselected=3)
+
+
+def test_a_suite_that_is_broken_says_where(project):
+    project.makefile(".mcp.yaml", broken="server: {app: 'shop:app'}\ntests:\n  - name: x\n    tol: deploy\n")
+    project.makefile(".mcp.yml", absent="server: {app: 'nowhere:app'}\ntests:\n  - name: y\n    tool: deploy\n")
+    outcome = run(project, "--continue-on-collection-errors")
+    outcome.assert_outcomes(errors=1, failed=1)
+    outcome.stdout.fnmatch_lines(["*broken.mcp.yaml:4:5: Unknown key 'tol'*", "*There is no module 'nowhere'*"])
+
+
+# --- those who do not use it ----------------------------------------------------------------------------------------
+
+
+def test_the_plugin_loads_nothing_until_it_is_used():
+    code = (
+        "import sys, pytest; before = set(sys.modules); import antiphon.testing.plugin;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    ours = {name for name in done.stdout.split() if name.split(".")[0] in {"antiphon", "msgspec", "yaml"}}
+    assert ours == {"antiphon", "antiphon.testing", "antiphon.testing.plugin"}
+
+
+def test_other_plugins_may_have_the_same_option(pytester):
+    pytester.makeconftest(
+        "def pytest_addoption(parser):\n    parser.addoption('--update-snapshots', action='store_true')"
+    )
+    pytester.makepyfile("def test(assert_snapshot):\n    assert_snapshot(1)")
+    run(pytester, "--update-snapshots", inside=True).assert_outcomes(passed=1)
