@@ -32,7 +32,7 @@ class Contender:
             stderr=self._stderr,
         )
         self.loads = self._ready()
-        self.idle_rss_mb = self._rss_mb()
+        self.idle_rss_mb = self.rss_mb()
 
     def _ready(self) -> dict[str, Load]:
         deadline = time.monotonic() + START_TIMEOUT
@@ -75,7 +75,7 @@ class Contender:
     def _load(self, scenario: str, request: bytes) -> Load:
         return Load(port=self.port, request=request, marker=calls.MARKERS[scenario])
 
-    def _rss_mb(self) -> float | None:
+    def rss_mb(self) -> float | None:
         try:
             pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
         except OSError:

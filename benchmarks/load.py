@@ -22,6 +22,9 @@ class Load:
     port: int
     request: bytes
     marker: bytes
+    requests: tuple[bytes, ...] = ()
+    """What each connection sends, where they may not all send the same."""
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ def exchange(load: Load) -> bytes:
             if not received:
                 raise LoadError(f"the connection closed after {answer[:500]!r}")
             answer += received
-    _check(answer, load.marker)
+    _check(answer, load.marker, b"HTTP/1.1 %d" % load.status)
     return answer
 
 
@@ -65,7 +68,8 @@ def drive(load: Load, *, connections: int, seconds: float) -> Measure:
 
 
 def _drive(load: Load, sockets: dict[int, socket.socket], usual_length: int, seconds: float) -> Measure:
-    request, marker = load.request, load.marker
+    marker = load.marker
+    requests = dict(zip(sockets, load.requests or [load.request] * len(sockets), strict=True))
     poll, readable = _poller(sockets)
     receive = {number: each.recv for number, each in sockets.items()}
     send = {number: each.send for number, each in sockets.items()}
@@ -79,7 +83,7 @@ def _drive(load: Load, sockets: dict[int, socket.socket], usual_length: int, sec
     end = start + seconds
     for number in sockets:
         sent_at[number] = clock()
-        send[number](request)
+        send[number](requests[number])
     now = start
     while now < end:
         # It spins: a generator that sleeps would put the price of waking it on the server's bill, and the more so
@@ -101,7 +105,7 @@ def _drive(load: Load, sockets: dict[int, socket.socket], usual_length: int, sec
             now = clock()
             record(now - sent_at[number])
             sent_at[number] = now
-            if send[number](request) != len(request):
+            if send[number](requests[number]) != len(requests[number]):
                 raise LoadError("the request did not fit into the socket's buffer")
     return _measure(latencies, now - start)
 
@@ -145,9 +149,9 @@ def _is_complete(answer: bytes) -> bool:
     return len(body) >= int(rest.split(b"\r\n", 1)[0])
 
 
-def _check(answer: bytes, marker: bytes) -> None:
-    if not answer.startswith(OK) or marker not in answer:
-        raise LoadError(f"expected a 200 with {marker!r}, got {answer[:600]!r}")
+def _check(answer: bytes, marker: bytes, status: bytes = OK) -> None:
+    if not answer.startswith(status) or marker not in answer:
+        raise LoadError(f"expected {status.decode()} with {marker!r}, got {answer[:600]!r}")
 
 
 def _measure(latencies: "array[float]", seconds: float) -> Measure:

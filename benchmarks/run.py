@@ -22,12 +22,16 @@ from load import drive
 from threshold import Figures, Threshold, judge, save
 
 import asking
+import legacy
 
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
 from serving import pin
 
 HERE = Path(__file__).parent
 NAMES = ("bare", "official", "ours")
+AS_RUN = "as_run"
+"""Ours once more, as `app.run("http")` serves it. Beside the bare app stands ours under the same uvicorn, so that they
+differ in nothing but the application; beside the official server stands what people start."""
 SCENARIOS = ("echo", "leg 1", "leg 2")
 PACKAGES = {"ours": "antiphon", "official": "mcp"}
 # What a program that serves pays, however lazily the package itself is imported.
@@ -37,24 +41,24 @@ WARM_UP = 0.25
 BUSY = 0.8  # a server under full load that gets less of its core than this shared it with somebody
 
 
-def _rate_ratio(scenario: str, other: str) -> Callable[[Figures], float | None]:
+def _rate_ratio(scenario: str, other: str, ours: str = AS_RUN) -> Callable[[Figures], float | None]:
     """The median over the rounds of ours against another's rate in the same round, at 16 connections."""
 
     def figure(figures: Figures) -> float | None:
-        ours, theirs = (figures["http"].get(f"{name}|{scenario}|16") for name in ("ours", other))
-        if not ours or not theirs:
+        mine, theirs = (figures["http"].get(f"{name}|{scenario}|16") for name in (ours, other))
+        if not mine or not theirs:
             return None
-        return median(mine / yours for mine, yours in zip(ours["rates"], theirs["rates"], strict=True))
+        return median(own / other for own, other in zip(mine["rates"], theirs["rates"], strict=True))
 
     return figure
 
 
-def _cpu_ratio(scenario: str, other: str) -> Callable[[Figures], float | None]:
+def _cpu_ratio(scenario: str, other: str, ours: str = AS_RUN) -> Callable[[Figures], float | None]:
     """Another's CPU time per request against ours: what is left of the rate ratio when the machine is busy."""
 
     def figure(figures: Figures) -> float | None:
-        ours, theirs = (figures["http"].get(f"{name}|{scenario}|16", {}).get("cpu_us") for name in ("ours", other))
-        return theirs / ours if ours and theirs else None
+        mine, theirs = (figures["http"].get(f"{name}|{scenario}|16", {}).get("cpu_us") for name in (ours, other))
+        return theirs / mine if mine and theirs else None
 
     return figure
 
@@ -68,7 +72,7 @@ def _ratio(section: str, ours: str = "ours", other: str = "official") -> Callabl
 
 
 def _latency_spread(figures: Figures) -> float | None:
-    cell = figures["http"].get("ours|echo|16")
+    cell = figures["http"].get(f"{AS_RUN}|echo|16")
     return cell["p99_ms"] / cell["p50_ms"] if cell else None
 
 
@@ -82,14 +86,20 @@ def _alone(scenario: str) -> Callable[[Figures], float | None]:
 
 THRESHOLDS = (
     Threshold(title="echo, rate / official", figure=_rate_ratio("echo", "official"), bound=6, goal=10),
-    Threshold(title="echo, rate / bare ASGI", figure=_rate_ratio("echo", "bare"), bound=0.55, goal=0.8),
+    Threshold(title="echo, rate / bare ASGI", figure=_rate_ratio("echo", "bare", "ours"), bound=0.55, goal=0.8),
     Threshold(title="import antiphon, ms, best of five", figure=_import_ms, bound=100, goal=60, less_is_better=True),
     Threshold(title="import, ours / mcp", figure=_ratio("import_ms"), bound=0.125, goal=0.1, less_is_better=True),
     Threshold(
-        title="idle memory, ours / official", figure=_ratio("idle_rss_mb"), bound=0.6, goal=0.6, less_is_better=True
+        title="idle memory, ours / official",
+        figure=_ratio("idle_rss_mb", AS_RUN),
+        bound=0.6,
+        goal=0.6,
+        less_is_better=True,
     ),
     Threshold(title="echo, requests per CPU second / official", figure=_cpu_ratio("echo", "official"), goal=10),
-    Threshold(title="echo, requests per CPU second / bare", figure=_cpu_ratio("echo", "bare"), goal=0.8),
+    Threshold(title="echo, requests per CPU second / bare", figure=_cpu_ratio("echo", "bare", "ours"), goal=0.8),
+    Threshold(title="echo, as it is run / under uvicorn's HTTP", figure=_rate_ratio("echo", "ours"), goal=1.4),
+    Threshold(title="echo, the same per CPU second", figure=_cpu_ratio("echo", "ours"), goal=1.4),
     Threshold(title="deploy leg 1, rate / official", figure=_rate_ratio("leg 1", "official"), goal=9),
     Threshold(title="deploy leg 2, rate / official", figure=_rate_ratio("leg 2", "official"), goal=9),
     Threshold(
@@ -113,6 +123,7 @@ THRESHOLDS = (
     ),
     *asking.THRESHOLDS,
     *clients.THRESHOLDS,
+    *legacy.THRESHOLDS,
 )
 
 
@@ -131,6 +142,9 @@ def main() -> int:
     )
     figures["clients"] = clients.measure(
         rounds=min(3, options.rounds), seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
+    )
+    figures["legacy"] = legacy.measure(
+        rounds=options.rounds, seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
     )
     figures["run"]["seconds"] = round(time.monotonic() - began, 1)
     below = _report(figures)
@@ -168,7 +182,7 @@ def _run_facts(options: argparse.Namespace, cores: dict[str, int] | None) -> Fig
 def _measure_http(options: argparse.Namespace, unavailable: dict[str, str]) -> Figures:
     contenders: list[Contender] = []
     try:
-        for name in NAMES:
+        for name in (*NAMES, AS_RUN):
             try:
                 contenders.append(Contender(name))
             except Unavailable as error:
@@ -276,6 +290,7 @@ def _report(figures: Figures) -> int:
     _print_section("stdio, ms from start to first result", figures["stdio_ms"])
     asking.report(figures["asking"])
     clients.report(figures["clients"])
+    legacy.report(figures["legacy"])
     share = min((cell["core_share"] for cell in figures["http"].values() if "core_share" in cell), default=1.0)
     if share < BUSY:
         print(

@@ -1,4 +1,4 @@
-"""How every contender is served: one uvicorn worker with uvloop and httptools, no logs, on core 0."""
+"""How a contender is served: one uvicorn worker with uvloop and httptools, no logs, on core 0."""
 
 import argparse
 import os
@@ -19,8 +19,10 @@ def pin(core: int) -> bool:
     return True
 
 
-def main(http: Callable[[], Any], stdio: Callable[[], None] | None = None) -> None:
-    """`--port N` serves over HTTP, `--stdio` over standard input and output."""
+def main(
+    http: Callable[[], Any], stdio: Callable[[], None] | None = None, *, serve: Callable[[int], None] | None = None
+) -> None:
+    """`--port N` serves over HTTP, `--stdio` over standard input and output; `serve` is a server's own way."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int)
     parser.add_argument("--stdio", action="store_true")
@@ -28,6 +30,8 @@ def main(http: Callable[[], Any], stdio: Callable[[], None] | None = None) -> No
     pin(SERVER_CORE)
     if options.stdio and stdio is not None:
         stdio()
+    elif options.port and serve is not None:
+        serve(options.port)
     elif options.port:
         _serve(http(), options.port)
     else:

@@ -34,15 +34,17 @@ class Person:
         return self.answers[text]
 
 
-async def main(url, conversations):
+async def main(server, conversations, **how):
+    """How the conversations went with a client of each site; `server` says where that is."""
     told = {}
     for site, each in groupby(conversations, key=lambda conversation: conversation["site"]):
         person = Person()
         async with Client(
-            f"{url}/{site}/mcp",
+            server(site),
             elicitation_callback=person.elicit,
             sampling_callback=person.sample,
             list_roots_callback=person.roots,
+            **how,
         ) as client:
             for conversation in each:
                 person.answers, person.asked = conversation["answers"], []
@@ -63,4 +65,6 @@ async def outcome(call):
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(main(sys.argv[1], json.loads(Path(sys.argv[2]).read_text())))))
+    url, file = sys.argv[1:]
+    told = asyncio.run(main(lambda site: f"{url}/{site}/mcp", json.loads(Path(file).read_text())))
+    sys.stdout.write(json.dumps(told))

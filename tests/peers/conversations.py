@@ -46,6 +46,15 @@ class Conversation:
         asked = [list(question) for question in self.asked]
         return {"revision": "2026-07-28", "text": self.text, "is_error": self.is_error, "asked": asked}
 
+    @property
+    def older_outcome(self) -> Json:
+        """The same with a client of 2025, except that its call never meets another instance than it began on."""
+        older = {**self.outcome, "revision": "2025-11-25"}
+        if self.site != "upgraded":
+            return older
+        asked = [["form", "Your GitHub login?"], ["form", "Your Google login?"]]
+        return {**older, "text": "Connected ada and g", "is_error": False, "asked": asked}
+
 
 def refused(style: str, key: str, action: str = "declined") -> str:
     """How a refusal ends a call that needs an answer; the return style names the question that it asked."""

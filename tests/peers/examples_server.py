@@ -1,7 +1,8 @@
 """All examples of examples/asking in one process, each under its own path: `python examples_server.py FD`.
 
 It serves on a socket that it inherits, so whoever started it need not wait until it is ready. The variable
-ANTIPHON_KEYS gives all of them the same key.
+ANTIPHON_KEYS gives all of them the same key. `python examples_server.py stdio NAME` is one of them on its standard
+streams.
 """
 
 import importlib.util
@@ -87,6 +88,13 @@ def sites() -> Sites:
     return Sites({**mounted, "upgraded": Handover(old, new), "load_shedding": Handover(busy, idle)})
 
 
+def alone(site: str) -> Any:
+    """One of them, as the process is that a call begins on."""
+    if site == "upgraded":
+        return load("rolling_upgrade").release("Google")
+    return load("region").low_level if site == "region_low_level" else load(site).app
+
+
 def main(descriptor: int) -> None:
     import uvicorn
 
@@ -94,4 +102,7 @@ def main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    if sys.argv[1] == "stdio":
+        alone(sys.argv[2]).run()
+    else:
+        main(int(sys.argv[1]))

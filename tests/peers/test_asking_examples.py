@@ -1,4 +1,8 @@
-"""The official clients through every example of examples/asking, over HTTP, with their own loops answering."""
+"""The official clients through every example of examples/asking, with their own loops answering.
+
+Those of 2026 over HTTP, where every leg of a call is a request; those of 2025 over HTTP and standard streams, where the
+questions come in the middle of one.
+"""
 
 import json
 import os
@@ -37,22 +41,48 @@ def url() -> Iterator[str]:
     process.wait(PATIENCE)
 
 
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("asking") / "conversations.json"
+    path.write_text(json.dumps([conversation.script for conversation in CONVERSATIONS]))
+    return str(path)
+
+
 @pytest.fixture(scope="module", params=["python", "typescript"])
-def told(request: pytest.FixtureRequest, converse: Any, url: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def told(request: pytest.FixtureRequest, converse: Any, url: str, script: str) -> Any:
     """How all the conversations went with one of the clients."""
-    script = tmp_path_factory.mktemp("asking") / "conversations.json"
-    script.write_text(json.dumps([conversation.script for conversation in CONVERSATIONS]))
     if request.param == "python":
         client = [sys.executable, str(HERE / "asking_client.py")]
     else:
         node, _, modules = request.getfixturevalue("official_typescript")
         client = [node, str(HERE / "asking_client.mjs"), modules]
-    return converse(client, [url, str(script)])
+    return converse(client, [url, script])
+
+
+@pytest.fixture(scope="module", params=["python-http", "python-stdio", "typescript-http", "typescript-stdio"])
+def told_of_old(request: pytest.FixtureRequest, converse: Any, script: str) -> Any:
+    """The same with a client of 2025, on one of the transports."""
+    language, _, transport = request.param.partition("-")
+    if transport == "http":
+        target = ["http", request.getfixturevalue("url")]
+    else:
+        target = ["stdio", sys.executable, str(HERE / "examples_server.py"), "stdio"]
+    if language == "python":
+        client = [sys.executable, str(HERE / "older_client.py")]
+    else:
+        node, _, modules = request.getfixturevalue("official_typescript")
+        client = [node, str(HERE / "older_client.mjs"), modules]
+    return converse([*client, script], target)
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.name.replace(" ", "-"))
 def test_the_official_client_completes_the_example(told: Any, conversation: Conversation) -> None:
     assert told[conversation.name] == conversation.outcome
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.name.replace(" ", "-"))
+def test_the_official_client_of_2025_completes_the_example(told_of_old: Any, conversation: Conversation) -> None:
+    assert told_of_old[conversation.name] == conversation.older_outcome
 
 
 def test_every_example_is_told_in_each_of_its_styles() -> None:

@@ -137,7 +137,8 @@ class Client:
             introduce(Caller(self._meta, self._answer_unasked, self._teller(None)))
 
     async def __aenter__(self) -> Self:
-        with self._servers_time(self._timeout):
+        # An old server is greeted here; to open any other link is not yet the server's time.
+        with self._servers_time(self._timeout if self.era == "legacy" else None):
             await self._link.open()
         self._open = True
         return self

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -85,7 +85,7 @@ class Changes:
     # --- reading --------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def following(self, after: str | None) -> AsyncIterator["Reader"]:
+    async def following(self, after: str | None) -> AsyncGenerator["Reader"]:
         """The changes after one of them, or from now on; ValueError if there never was such a one."""
         await self._read()
         reader = Reader(self._last)

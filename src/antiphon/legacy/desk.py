@@ -78,14 +78,14 @@ class Desk:
             if questions is None:
                 assert reply is not None
                 return reply
-            if way.push is None:
+            if questions and way.push is None:
                 return _without_way_back(message, session, questions)
             if not service.shim:
                 log.error("%s %r asks by returning, and shim=False", message["method"], _target(message))
                 return failure(message, _NO_SHIM)
             if asked == service.max_rounds:
                 break
-            if questions:
+            if questions and way.push is not None:
                 try:
                     request.responses = await _all(way.push, questions)
                 except CannotAsk as fault:
@@ -149,6 +149,8 @@ def _set_level(session: Session, params: JsonObject) -> None:
 
 def _subscribe(session: Session, params: JsonObject) -> None:
     uri = _uri(params, "resources/subscribe")
+    if not session.id:
+        raise MethodNotFound("Method not found: resources/subscribe (this server keeps no sessions)")
     if uri in session.uris:
         return
     if len(session.uris) >= MAX_URIS or sum(map(len, session.uris)) + len(uri) > MAX_BYTES:

@@ -34,7 +34,6 @@ LOOK: Final = 1.0
 MAX_BATCH: Final = 100
 """Messages that may come at once."""
 _REVISIONS: Final = frozenset(revision.encode() for revision in REVISIONS)
-_EMPTY: Final = msgspec.Raw(b"{}")
 _CHANGES: Final = "changes"
 
 
@@ -178,7 +177,7 @@ class HttpDesk:
         if self._keeps:
             self._check_free(session, [id_])
         reply = self._reply(session, line, id_)
-        self.board.begin(session.id, id_, asyncio.current_task() if self._keeps else None)
+        self.board.begin(session.id, id_, line.task if self._keeps else None)
         try:
             await reply.finish(await self._answer(session, request, reply, message))
         except asyncio.CancelledError:
@@ -290,14 +289,20 @@ class HttpDesk:
             await line.put(b":\n\n")
             if under_way is not None:
                 await self.board.resumed(name)
+            quiet = 0.0
             while not gone.is_set():
                 for id_, data in events:
                     last = id_
                     await line.event(f"{name}.{id_}", data)
                 if under_way is None or await self._is_over(session, name, under_way, events):
                     break
-                if not await _either(gone, wait, LOOK) and not await self.board.is_alive(name):
+                if await _either(gone, wait, LOOK):
+                    quiet = 0.0
+                elif not await self.board.is_alive(name):
                     await self._mourn(session, name, last)
+                elif (quiet := quiet + LOOK) >= KEEP_ALIVE:
+                    quiet = 0.0
+                    await line.put(b":\n\n")
                 under_way = await store.get(open_key(session.id, name))
                 events = await store.read(key, after=last)
             else:
@@ -420,7 +425,7 @@ def _stranger(request: Request) -> Session:
         jsonrpc.check(message)
         return opened(message, "", request.principal)
     version = request.headers.get(http.VERSION, UNSTATED.encode()).decode("latin-1")
-    return Session(id="", revision=version, capabilities=_EMPTY, client=_EMPTY, principal=request.principal)
+    return Session(id="", revision=version, capabilities={}, client={}, principal=request.principal)
 
 
 def _is_reply(data: bytes) -> bool:

@@ -1,10 +1,11 @@
 """A Line: one HTTP exchange with an older client. It may break without ending what is said on it."""
 
-from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from antiphon.errors import ProtocolError
-from antiphon.transports.asgi import Exchange
+from antiphon.transports.asgi import Exchange, _head
 from antiphon.wire.jsonrpc import encode, error
 
 SESSION: Final = b"mcp-session-id"
@@ -13,7 +14,7 @@ _STREAM: Final = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
-Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Line(Exchange):
@@ -22,6 +23,11 @@ class Line(Exchange):
     ended = False
     on_gone: Callable[[], None] | None = None
     """Called when the client has gone; without it, the request is cancelled."""
+
+    @property
+    def task(self) -> "asyncio.Task[Any] | None":
+        """What serves the request."""
+        return self._task
 
     @property
     def is_open(self) -> bool:
@@ -34,12 +40,9 @@ class Line(Exchange):
         if not self.is_open:
             return
         self.ended = True
-        head = [(b"content-length", b"%d" % len(body)), *headers]
-        if body:
-            head.append((b"content-type", b"application/json"))
-        if status == 405:
-            head.append((b"allow", b"POST"))
-        await self._send({"type": "http.response.start", "status": status, "headers": head})
+        head = _head(status, len(body))
+        start = {"type": "http.response.start", "status": status, "headers": [*head, *headers] if headers else head}
+        await self._send(start)
         await self._send({"type": "http.response.body", "body": body})
 
     async def refuse(self, fault: ProtocolError, id_: int | str | None = None) -> None:

@@ -53,7 +53,8 @@ class MemoryPipe:
 
     def _cancel(self, message: JsonObject) -> None:
         params: Any = message.get("params")
-        task = self._under_way.get(params.get("requestId")) if isinstance(params, dict) else None
+        id_ = params.get("requestId") if isinstance(params, dict) else None
+        task = self._under_way.get(id_) if type(id_) is int or type(id_) is str else None
         if task is not None:
             task.cancel()
 

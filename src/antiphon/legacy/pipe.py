@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from antiphon.errors import InvalidRequest, ProtocolError
 from antiphon.legacy.asking import Asker, Waiting
 from antiphon.legacy.desk import Desk
-from antiphon.legacy.revisions import LATEST, REQUEST
+from antiphon.legacy.revisions import LATEST, REQUEST, batches
 from antiphon.legacy.session import Session, opened
 from antiphon.server.context import Channel
 from antiphon.server.service import Service
@@ -18,7 +16,7 @@ from antiphon.wire.jsonrpc import Message, RequestId, encode, notification
 from antiphon.wire.rev2026 import PROTOCOL_VERSION
 
 _PIPE: Final = "pipe"
-_NOBODY: Final = Session(id=_PIPE, revision=LATEST, capabilities=msgspec.Raw(b"{}"), client=msgspec.Raw(b"{}"))
+_NOBODY: Final = Session(id=_PIPE, revision=LATEST, capabilities={}, client={})
 
 
 class PipeDesk:
@@ -38,6 +36,12 @@ class PipeDesk:
         if type(meta) is dict and PROTOCOL_VERSION in meta:
             return False
         return self._session is not None or message.get("method") in {"initialize", "ping"}
+
+    def batch(self, line: bytes) -> list[Message] | None:
+        """2025-03-26, basic, Batching: several messages in one line, each answered as if it had come alone."""
+        if self._session is None or not batches(self._session.revision) or line[:64].lstrip()[:1] != b"[":
+            return None
+        return jsonrpc.decode_batch(line)
 
     def takes(self, message: Message) -> bool:
         """Take what needs no reply: an answer to what was asked, or a notification."""

@@ -66,7 +66,7 @@ class Reply(Asker):
         self._line = line
         self._lock: asyncio.Lock | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._task = asyncio.current_task()
+        self._task = line.task
         line.on_gone = self._gone
 
     @property
@@ -109,7 +109,8 @@ class Reply(Asker):
 
     async def finish(self, *replies: bytes, batch: bool = False) -> None:
         """The end: the reply, or those replies to a batch that there are."""
-        await self.take_back()
+        if self._asking:
+            await self.take_back()
         if not self.name and not replies:
             await self._line.answer(202, b"")
             return
@@ -140,6 +141,7 @@ class Reply(Asker):
         """Nothing more will be said."""
         if self._asking:
             self._waiting.give_up_on(self)
+        self._line.on_gone = _nothing  # and no circle is left, which only the garbage collector could break
         if self._timer is not None:
             self._timer.cancel()
         if self.name:
@@ -214,6 +216,10 @@ class Reply(Asker):
         if self._asking and self._task is not None:
             self._line.gone = True
             self._task.cancel()
+
+
+def _nothing() -> None:
+    pass
 
 
 def stream_key(session: str, name: str) -> str:

@@ -27,7 +27,6 @@ _ALL: Final[JsonObject] = {
     "sampling": {"tools": {}, "context": {}},
     "roots": {},
 }
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Request:
@@ -53,14 +52,14 @@ class Request:
         meta: JsonObject = {} if given is None else dict(given)
         if type(meta.get(PROGRESS_TOKEN, "")) not in {int, str}:
             raise InvalidParams('"progressToken" must be a string or an integer')
-        meta[CLIENT_INFO] = _decode(session.client)
+        meta[CLIENT_INFO] = session.client
         meta[LOG_LEVEL] = session.level
         call = Call()
         call.id = message["id"]
         call.method = method
         call.params = params
         call.meta = meta
-        call.capabilities = _decode(session.capabilities)
+        call.capabilities = session.capabilities
         call.headers = self._headers
         call.revision = session.revision
         call.row = row = METHODS.get(method, _FOREIGN)
@@ -121,7 +120,9 @@ class Voiceless(Request):
     def carry(self, ctx: Context) -> None:
         # Nobody has told what this client can do. Its handler hears that it can do nothing; what it asks all the same
         # is taken, so that it can be told why there is no way to ask.
-        ctx._talk = Conversation(Journal(os.urandom(12)), None, _ALL)
+        super().carry(ctx)
+        journal = Journal(os.urandom(12)) if ctx._talk is None else ctx._talk.journal
+        ctx._talk = Conversation(journal, None, _ALL)
 
 
 def failure(message: Message, text: str) -> bytes:

@@ -1,5 +1,7 @@
 """A Session: what `initialize` agreed on, as plain data that any instance can take up."""
 
+from functools import lru_cache
+
 import msgspec
 
 from antiphon.errors import InvalidParams
@@ -18,8 +20,8 @@ class Session(msgspec.Struct, kw_only=True, array_like=True, gc=False):
 
     id: str
     revision: str
-    capabilities: msgspec.Raw
-    client: msgspec.Raw
+    capabilities: JsonObject
+    client: JsonObject
     principal: str | None = None
     level: LogLevel = "info"
     """2025-11-25, server/utilities/logging: the server decides until the client has said."""
@@ -28,13 +30,17 @@ class Session(msgspec.Struct, kw_only=True, array_like=True, gc=False):
     def pack(self) -> bytes:
         return _pack(self)
 
-    @classmethod
-    def unpack(cls, packed: bytes) -> "Session":
+    @staticmethod
+    def unpack(packed: bytes) -> "Session":
+        """The same object for the same bytes, for as long as it is among those used most recently: do not change it."""
         return _unpack(packed)
+
+    def copy(self) -> "Session":
+        return msgspec.structs.replace(self)
 
 
 _pack = msgspec.json.Encoder().encode
-_unpack = msgspec.json.Decoder(Session).decode
+_unpack = lru_cache(maxsize=1024)(msgspec.json.Decoder(Session).decode)
 
 
 class _Hello(msgspec.Struct, rename="camel"):
@@ -62,20 +68,22 @@ def opened(message: JsonObject, id_: str, principal: str | None = None) -> Sessi
     session = Session(
         id=id_,
         revision=revision,
-        capabilities=msgspec.Raw(_pack(capabilities)),
-        client=msgspec.Raw(_pack(params["clientInfo"])),
+        capabilities=capabilities,
+        client=params["clientInfo"],
         principal=principal,
     )
-    if len(session.capabilities) + len(session.client) > MAX_BYTES:
+    if len(_pack(session.capabilities)) + len(_pack(session.client)) > MAX_BYTES:
         raise InvalidParams(f"initialize is too large: capabilities and clientInfo may have {MAX_BYTES} bytes")
     return session
 
 
 def welcome(service: Service, session: Session) -> JsonObject:
     """The result of initialize."""
+    able = service.capabilities()
     result: JsonObject = {
         "protocolVersion": session.revision,
-        "capabilities": service.capabilities(),
+        # Whoever has no session cannot be told later what changed.
+        "capabilities": able if session.id else {name: {} for name in able},
         "serverInfo": service.info,
     }
     if service.instructions is not None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -59,13 +59,13 @@ class Sessions:
         return session
 
     @contextlib.asynccontextmanager
-    async def changing(self, session: Session) -> AsyncIterator[Session]:
+    async def changing(self, session: Session) -> AsyncGenerator[Session]:
         """A session as it is now, kept as it is at the end; at this instance, nobody else changes it meanwhile."""
         lock = self._locks.get(session.id)
         if lock is None:
             lock = self._locks[session.id] = asyncio.Lock()
         async with lock:
-            now = await self.find(session.id.encode(), session.principal)
+            now = (await self.find(session.id.encode(), session.principal)).copy()
             yield now
             await self.keep(now)
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -149,7 +149,7 @@ class Switchboard:
             await self._send(owner_of(name), {"left": name})
 
     @contextlib.asynccontextmanager
-    async def reading(self, session: str, stream: str, stop: Callable[[], None]) -> AsyncIterator[None]:
+    async def reading(self, session: str, stream: str, stop: Callable[[], None]) -> AsyncGenerator[None]:
         """A client reads a stream here: until the session ends, or until it reads the same one elsewhere.
 
         2025-11-25, basic/transports, Multiple Connections: a message goes to one of the connected streams only.
@@ -182,7 +182,7 @@ class Switchboard:
         return await self._lives(owner)
 
     @contextlib.asynccontextmanager
-    async def following(self, channel: str) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
+    async def following(self, channel: str) -> AsyncGenerator[Callable[[float], Awaitable[bool]]]:
         """Hear of news on a channel: a function that waits for some, at most so many seconds; False if none came."""
         news = asyncio.Event()
 

@@ -38,7 +38,7 @@ class Events:
             elif whole.startswith(b"data:") or whole == b"data":
                 data = whole[6:] if whole.startswith(b"data: ") else whole[5:]
                 self._data.append(data)
-                self._grow(len(data))
+                self._grow(len(data) + 1)
         self._line += rest
         self._grow(0)
         return found

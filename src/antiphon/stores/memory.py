@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 # A step adds at most one deadline and drops up to this many that have passed: so the shelves shrink faster than they
 # grow, and no single step pays for all.
-_SWEPT_PER_STEP = 4
+_SWEPT_PER_STEP = 32
 
 
 class MemoryStore:

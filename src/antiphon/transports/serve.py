@@ -42,6 +42,8 @@ def run(
 
 
 SETTINGS: dict[str, Any] = {
+    # Named, not imported: a supervisor of workers need not load it, and a worker finds it by its name.
+    "http": "antiphon.transports.front:Front",
     "access_log": False,
     "ws": "none",
     "server_header": False,

@@ -29,6 +29,10 @@ class Older(Protocol):
 
     def claims(self, message: JsonObject) -> bool: ...
 
+    def batch(self, line: bytes) -> list[JsonObject] | None:
+        """The messages of a line that holds several; None if it does not."""
+        ...
+
     def takes(self, message: JsonObject) -> bool:
         """Take a message that needs no reply; False if it needs one."""
         ...
@@ -124,11 +128,19 @@ class Pipe:
             return  # the loop is closed: nobody is left to hear
 
     def _received(self, line: bytes | None) -> None:
-        message: object = None
         try:
             if line is None:
                 raise InvalidRequest(f"The message is longer than {self._max_line} bytes")
-            message = jsonrpc.decode(line)
+            several = None if self._older is None else self._older.batch(line)
+            messages = [jsonrpc.decode(line)] if several is None else several
+        except ProtocolError as fault:
+            self._put(jsonrpc.error(None, fault))
+            return
+        for message in messages:
+            self._take(message)
+
+    def _take(self, message: JsonObject) -> None:
+        try:
             if message.get("method") == "notifications/cancelled":
                 self._cancel(message)
                 return

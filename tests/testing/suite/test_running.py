@@ -230,12 +230,24 @@ async def test_a_setup_goes_before_the_tests_of_every_server():
     setup = "setup: [{tool: order, arguments: {item: first}, capture: {first: $.structuredContent.id}}]"
     made = await outcomes(
         """
-        - {name: a, tool: order, arguments: {item: '${first}'}, expect: {structured: {$.id: 2, $.item: {type: string}}}}
+        - {name: a, tool: order, arguments: {item: 'no ${first}'}, expect: {structured: {$.id: 2, $.item: no 1}}}
         - {name: b, tool: order, arguments: {item: x}, isolated: true, expect: {structured: {$.id: 2}}}
-        """.replace("'${first}'", "'no ${first}'"),
+        """,
         setup,
     )
     assert [one.status for one in made] == ["passed"] * 2, [one.failures for one in made]
+
+
+async def test_an_isolated_test_uses_what_its_own_setup_captured(tmp_path: Path):
+    (tmp_path / "app.py").write_text(
+        "import random\nfrom antiphon import Server\napp = Server('dice')\nNUMBER = random.randrange(10**9)\n"
+        "@app.tool\ndef number() -> str:\n    return str(NUMBER)\n"
+    )
+    test = "{name: %s, tool: number, isolated: %s, expect: {text: '${number}'}}"
+    text = f"- {test % ('a', 'false')}\n- {test % ('b', 'true')}"
+    setup = "setup: [{tool: number, capture: {number: {text: .+}}}]"
+    made = await run(suite(text, setup, server="{app: app.py}", folder=tmp_path))
+    assert made.passed, made.outcomes
 
 
 async def test_a_setup_that_fails_breaks_the_suite():
@@ -462,9 +474,10 @@ async def test_what_was_not_recorded_cannot_be_replayed(tmp_path: Path):
 async def test_replay_safety_is_checked_beside_the_test():
     first, second = await outcomes(
         """
-        - {name: safe, tool: deploy, arguments: {env: x}, inputResponses: {confirm: true}, expect: {text: Deployed to x}}
-        - {name: not, tool: dated, inputResponses: {confirm: true}}
+        - {name: safe, tool: deploy, arguments: {env: x}, expect: {text: Deployed to x}}
+        - {name: not, tool: dated}
         """,
+        "defaults: {inputResponses: {confirm: true}}",
         replay_safety=True,
     )
     assert first.status == "passed", first

@@ -185,3 +185,16 @@ async def test_every_test_runs_in_both_eras():
         ("counts", "2025", "passed"),
         ("old", "2025", "passed"),
     ]
+
+
+async def test_both_eras_are_recorded_and_replayed(tmp_path: Path):
+    tests = """tests:
+      - name: asks
+        tool: survey
+        inputResponses: {name: Ann, age: 7}
+        expect: {text: Ann is 7, rounds: 3, asked: [name, age]}
+    """
+    assert (await summary(f"{{app: '{SHOP}', era: both}}", tests, record=tmp_path)).passed
+    made = await summary("{app: gone.py, era: both}", tests, replay=tmp_path)
+    assert made.passed, [(one.problem, one.failures) for one in made.outcomes]
+    assert made.count("passed") == 2

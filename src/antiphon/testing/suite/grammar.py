@@ -181,7 +181,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A map with known keys. Reads to Fields, or to what ``make`` makes of them."""
+    """A map with known keys. Reads to Fields."""
 
     title: str
     """What it is, with its article: "a test"."""
@@ -190,7 +190,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly one of these keys is there."""
     needs: Mapping[str, str] = {}
     """A key that makes sense only beside another one."""
-    make: Callable[[Fields, Document, Node], Any] | None = None
 
     def read(self, node: Node, page: Document) -> Any:
         if not isinstance(node, MappingNode):
@@ -215,8 +214,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         is_wrong |= self._incomplete(values, nodes, node, page)
         if is_wrong:
             return WRONG
-        fields = Fields(place=page.place(node), values=values, places=places, nodes=nodes)
-        return fields if self.make is None else self.make(fields, page, node)
+        return Fields(place=page.place(node), values=values, places=places, nodes=nodes)
 
     def _incomplete(self, values: dict[str, Any], nodes: dict[str, Node], node: Node, page: Document) -> bool:
         count = len(page.problems)

@@ -9,7 +9,7 @@ from antiphon.errors import AntiphonError
 from antiphon.testing.suite.outcome import Place
 
 
-class Problem(msgspec.Struct, frozen=True, order=True):
+class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong."""
 
     place: Place

@@ -19,7 +19,7 @@ from antiphon.testing.suite.path import ABSENT
 from antiphon.testing.suite.seen import Seen
 from antiphon.testing.suite.selection import Selection
 from antiphon.testing.suite.snapshots import Snapshots
-from antiphon.testing.suite.suite import Capture, Case, Suite
+from antiphon.testing.suite.suite import Capture, Case, Responder, Suite
 from antiphon.testing.suite.variables import filled
 from antiphon.wire.rev2026 import METHODS
 
@@ -60,7 +60,6 @@ class Running:
         self.snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
         self._era: Literal["auto", "modern", "legacy"] = era
         self._instance: Instance | None = None
-        self._broken: Outcome | None = None
 
     async def __aenter__(self) -> Self:
         """Start the server and prepare it; Unstarted if it does not start."""
@@ -81,25 +80,24 @@ class Running:
         if reason:
             return self._outcome(case, "skipped", problem=reason)
         try:
-            case = self._filled(case)
+            ready = self._filled(case, self.values)
         except KeyError as missing:
             why = f"It needs {missing.args[0]!r}, which no test before it has captured"
             return self._outcome(case, "skipped", problem=why)
-        except ValueError as fault:
-            return self._outcome(case, "broken", problem=str(fault))
-        if not case.isolated:
-            assert self._instance is not None, "a suite runs inside 'async with'"
-            return await self._tried(case, self._instance, self.values)
-        return await self._apart(case)
+        if case.isolated:
+            return await self._apart(case)
+        assert self._instance is not None, "a suite runs inside 'async with'"
+        return await self._tried(ready, self._instance, self.values)
 
     async def _apart(self, case: Case) -> Outcome:
-        """A test on a server of its own."""
+        """A test on a server of its own, with what its setup captured there."""
+        values = dict(self.values)
         try:
-            instance = await self._prepared(dict(self.values), case.name)
+            instance = await self._prepared(values, case.name)
         except Unstarted as fault:
             return self._outcome(case, "broken", problem=str(fault), log=fault.log)
         try:
-            return await self._tried(case, instance, self.values)
+            return await self._tried(self._filled(case, values), instance, self.values)
         finally:
             await instance.stop()
 
@@ -114,12 +112,14 @@ class Running:
             replay=self._tape(self.settings.replay, case),
         )
         await instance.start()
-        for step in self.suite.setup:
-            outcome = await self._tried(self._filled(step), instance, values)
-            if outcome.status != "passed":
-                log = instance.log()
-                await instance.stop()
-                raise SetupFailed(outcome, log)
+        try:
+            for step in self.suite.setup:
+                outcome = await self._tried(self._filled(step, values), instance, values)
+                if outcome.status != "passed":
+                    raise SetupFailed(outcome, instance.log())
+        except BaseException:
+            await instance.stop()
+            raise
         return instance
 
     def _tape(self, folder: Path | None, case: str) -> Path | None:
@@ -131,7 +131,8 @@ class Running:
 
     async def _tried(self, case: Case, instance: Instance, values: dict[str, object]) -> Outcome:
         mark, begun = instance.mark(), perf_counter()
-        keyless = instance.revision < "2026"
+        # A recording of the older era answers as a modern server does, and its questions still have no keys.
+        keyless = self._era == "legacy" or instance.revision < "2026"
         made = await attempt(case, instance.clients, keyless=keyless)
         found: list[Check] = []
         problem = made.problem
@@ -178,21 +179,19 @@ class Running:
             return self._era
         return "legacy" if self._instance is not None and self._instance.revision < "2026" else "modern"
 
-    def _filled(self, case: Case) -> Case:
+    def _filled(self, case: Case, values: dict[str, object]) -> Case:
         """The test with its variables replaced, and the run's own timeout."""
         if self.settings.timeout is not None:
             case = msgspec.structs.replace(case, timeout=self.settings.timeout)
         if not case.refers:
             return case
-        fill: Callable[[Any], Any] = lambda value: filled(value, self.values, os.environ)  # noqa: E731
+        fill: Callable[[Any], Any] = lambda value: filled(value, values, os.environ)  # noqa: E731
         return msgspec.structs.replace(
             case,
             method=str(fill(case.method)),
             params=fill(case.params),
             answers=fill(case.answers),
-            responder=None
-            if case.responder is None
-            else msgspec.convert(fill(msgspec.to_builtins(case.responder)), type(case.responder)),
+            responder=None if case.responder is None else _responder(fill, case.responder),
             expect=tuple(msgspec.structs.replace(each, value=fill(each.value)) for each in case.expect),
         )
 
@@ -208,6 +207,10 @@ class SetupFailed(Unstarted):
         why = outcome.problem or "; ".join(check.problem for check in outcome.failures)
         super().__init__(f"The setup failed at {outcome.place} ({outcome.name}): {why}", log)
         self.outcome = outcome
+
+
+def _responder(fill: Callable[[Any], Any], responder: Responder) -> Responder:
+    return Responder(url=str(fill(responder.url)), headers=fill(responder.headers), timeout=responder.timeout)
 
 
 def _can_ask(case: Case) -> bool:

@@ -15,10 +15,6 @@ _REFERENCE: Final = re.compile(
 NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 
 
-def has_reference(text: str) -> bool:
-    return "${" in text
-
-
 def names_in(text: str) -> Iterator[str]:
     """The variables that a text refers to, those of the environment excepted."""
     for found in _REFERENCE.finditer(text):

@@ -1,0 +1,171 @@
+"""One request at an old server: what came for it, and what it asks on the way."""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Iterator
+
+from antiphon.errors import CallFailed
+from antiphon.legacy.revisions import KEY
+from antiphon.transports.link import OnNotification, tell
+from antiphon.types import JsonObject
+from antiphon.wire.rev2026 import PROGRESS_TOKEN
+
+GATHERING = 0.005
+"""Seconds after a question in which others join its round: what a server asks at once arrives one by one."""
+MOST_QUESTIONS = 100
+"""Questions of one call that may wait at the same time."""
+MOST_NEWS = 10_000
+"""Notifications that may wait while nobody takes them; further ones are dropped."""
+
+
+class Call:
+    """A request under way, over all its rounds."""
+
+    __slots__ = (
+        "_fault",
+        "_keys",
+        "_news",
+        "_replied",
+        "_waiter",
+        "asked",
+        "asks",
+        "handle",
+        "id",
+        "message",
+        "urls",
+        "waiting",
+    )
+
+    def __init__(self, message: JsonObject, *, asks: bool = False, handle: str | None = None) -> None:
+        self.message = message
+        self.id: int = message["id"]
+        self.asks = asks
+        """Whether a question on the way can be brought before the caller."""
+        self.handle = handle or f"antiphon/legacy/{self.id}"
+        """What the caller knows it by when it comes back with answers."""
+        self.waiting: dict[str, JsonObject] = {}
+        """The requests that the server pushed, by key, and nobody was asked yet."""
+        self.asked: dict[str, JsonObject] = {}
+        """Those that somebody is answering."""
+        self.urls: JsonObject | None = None
+        """The error of a server that wants URLs visited before the call is made again."""
+        self._replied = False
+        self._keys: set[str] = set()
+        self._news: deque[JsonObject] = deque()
+        self._fault: CallFailed | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def token(self) -> object:
+        """The progress token that it was sent with."""
+        return self.message.get("params", {}).get("_meta", {}).get(PROGRESS_TOKEN)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether what comes now comes too late."""
+        return self._replied or self._fault is not None
+
+    def put(self, message: JsonObject) -> None:
+        """A notification that belongs to it, or its reply."""
+        if "method" not in message:
+            self._replied = True
+        elif len(self._news) >= MOST_NEWS:
+            return
+        self._news.append(message)
+        self._wake()
+
+    def ask(self, request: JsonObject) -> bool:
+        """A question that belongs to it; False if too many wait already."""
+        if len(self.waiting) >= MOST_QUESTIONS:
+            return False
+        self.waiting[self._key(request)] = request
+        self._wake()
+        return True
+
+    def must_visit(self, urls: list[JsonObject], error: JsonObject) -> None:
+        """It is over, with an error that wants these URLs visited before it is made again."""
+        self.urls = error
+        self.waiting.clear()
+        for request in urls[:MOST_QUESTIONS]:
+            self.ask(request)
+
+    def fail(self, fault: CallFailed) -> None:
+        self._fault = fault
+        self._wake()
+
+    def withdraw(self, id_: object) -> None:
+        """The server no longer wants to know."""
+        for questions in (self.waiting, self.asked):
+            for key in [key for key, request in questions.items() if request["id"] == id_]:
+                del questions[key]
+
+    def questions(self) -> Iterator[JsonObject]:
+        """All that the server still waits for."""
+        yield from self.asked.values()
+        yield from self.waiting.values()
+
+    async def reply(self, on_notification: OnNotification | None = None) -> JsonObject | None:
+        """The server's reply; None when its questions must be answered first."""
+        gathered = False
+        while True:
+            while self._news:
+                message = self._news.popleft()
+                if "method" not in message:
+                    return message
+                await tell(on_notification, message)
+            if self._fault is not None:
+                raise self._fault
+            if self.waiting:
+                if gathered:
+                    return None
+                gathered = True
+                await asyncio.sleep(GATHERING)
+                continue
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def round(self) -> JsonObject:
+        """The questions that wait, from now on asked, as the result that the modern revision has for them."""
+        self.asked, self.waiting = self.waiting, {}
+        return input_required(self.asked, self.handle)
+
+    def _key(self, request: JsonObject) -> str:
+        """The server's own name for a question; else one out of its text, once in a call."""
+        params = request.get("params", {})
+        meta = params.get("_meta")
+        given = meta.get(KEY) if type(meta) is dict else None
+        taken = self.waiting.keys() | self.asked.keys()
+        if type(given) is not str or not given:
+            given = _named(request["method"], params)
+            taken |= self._keys
+        key, count = given, 1
+        while key in taken:
+            count += 1
+            key = f"{given}-{count}"
+        self._keys.add(key)
+        return key
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def input_required(requests: JsonObject, handle: str) -> JsonObject:
+    """2026-07-28, basic/patterns/mrtr: questions by key, and what to come back with."""
+    shown: JsonObject = {key: question(request) for key, request in requests.items()}
+    return {"resultType": "input_required", "inputRequests": shown, "requestState": handle}
+
+
+def question(request: JsonObject) -> JsonObject:
+    made: JsonObject = {"method": request["method"]}
+    if "params" in request:
+        made["params"] = request["params"]
+    return made
+
+
+def _named(method: str, params: JsonObject) -> str:
+    kind = method.partition("/")[0]
+    message = params.get("message")
+    words = re.findall(r"[a-z0-9]+", message[:200].lower()) if kind == "elicitation" and type(message) is str else []
+    return "-".join(words[:6]) or kind

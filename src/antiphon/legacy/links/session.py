@@ -1,0 +1,333 @@
+"""A session with an old server: its calls, what it asks on the way, and what it says unasked."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+from antiphon.errors import CallFailed, CannotAnswer, Disconnected, PeerBroken, Refused
+from antiphon.legacy.links.call import Call, question
+from antiphon.legacy.links.listener import Listener
+from antiphon.legacy.links.translation import INTERNAL, Welcome, old_params, welcome_in, why_not
+from antiphon.legacy.links.wire import Dial, SessionLost
+from antiphon.legacy.revisions import REQUEST
+from antiphon.transports.child import again
+from antiphon.transports.link import Caller, refusal, tell
+from antiphon.types import JsonObject
+from antiphon.wire.jsonrpc import RequestId, notification
+from antiphon.wire.rev2026 import CLIENT_CAPABILITIES, CLIENT_INFO, METHODS, PROGRESS_TOKEN
+
+MOST_ANSWERS = 32
+"""Questions of no call that are answered at the same time."""
+MOST_COMPLETED = 1000
+MOST_TOLD = 1000
+"""Notifications of no call that may wait to be heard."""
+FAREWELL = 2.0
+"""Seconds that the last messages have to reach the server."""
+
+log = logging.getLogger("antiphon.client")
+
+
+class Session:
+    """From ``initialize`` to the end of the wire. It is the wire's Ear."""
+
+    def __init__(self, dial: Dial, caller: Caller, ids: Iterator[int]) -> None:
+        self.welcome = Welcome(revision="", capabilities={})
+        self.fault: CallFailed | None = None
+        """Why it takes no more requests."""
+        self.wire = dial(self)
+        self._caller = caller
+        self._ids = ids
+        self._calls: dict[int, Call] = {}
+        self._listeners: set[Listener] = set()
+        self._subscribed: Counter[str] = Counter()
+        self._completed: dict[object, None] = {}
+        self._news = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._answering: dict[object, asyncio.Task[None]] = {}
+        self._untold: list[JsonObject] = []
+        self._level: object = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._calls
+
+    async def open(self, offered: str, accepted: tuple[str, ...]) -> None:
+        """2025-11-25, basic/lifecycle, Initialization."""
+        await self.wire.open()
+        meta = self._caller.meta
+        hello = {
+            "protocolVersion": offered,
+            "capabilities": meta.get(CLIENT_CAPABILITIES, {}),
+            "clientInfo": meta.get(CLIENT_INFO, {"name": "antiphon", "version": "0"}),
+        }
+        self.welcome = welcome_in(await self.ask("initialize", hello), accepted)
+        self.wire.agree(self.welcome.revision)
+        await self.wire.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self.wire.listen()
+
+    async def close(self) -> None:
+        self.ended(Disconnected("The client was closed before the server had answered"))
+        for task in self._answering.values():
+            task.cancel()
+        tasks = set(self._tasks)
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=FAREWELL)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.wire.close()
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def start(self, method: str, params: JsonObject, handle: str | None = None) -> Call:
+        """Send a request; what comes of it is the call's to tell."""
+        id_ = next(self._ids)
+        message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": old_params(params, id_)}
+        row = METHODS.get(method)
+        call = Call(message, asks=row is not None and row.asks, handle=handle)
+        self._calls[id_] = call
+        self.wire.carry(call)
+        return call
+
+    def done(self, call: Call) -> None:
+        self._calls.pop(call.id, None)
+
+    def leave(self, call: Call, why: BaseException | None = None) -> None:
+        """Give a call up, and tell the server unless it knows."""
+        if self._calls.pop(call.id, None) is None:
+            return
+        self.wire.drop(call)
+        # basic/utilities/cancellation: ``initialize`` must not be cancelled.
+        if self.fault is None and not isinstance(why, Refused | SessionLost) and call.message["method"] != "initialize":
+            told = "The client could not answer" if isinstance(why, CannotAnswer) else "The client left the call"
+            self._soon(self._given_up(call, told))
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """A request of the link's own, and its result."""
+        call = self.start(method, params)
+        try:
+            reply = await call.reply()
+        except BaseException as fault:
+            self.leave(call, fault)
+            raise
+        self.done(call)
+        assert reply is not None  # such a request asks nothing
+        if "error" in reply:
+            raise refusal(reply["error"])
+        result = reply.get("result")
+        if type(result) is not dict:
+            raise PeerBroken("The server's reply has neither a result nor an error")
+        return result
+
+    async def log_from(self, level: object) -> None:
+        """server/utilities/logging: the level is the session's, not a request's."""
+        if level is None or level == self._level or not self.welcome.has("logging"):
+            return
+        try:
+            await self.ask("logging/setLevel", {"level": level})
+        except Refused as fault:
+            log.warning("the server does not log from %s: %s", level, fault)
+        self._level = level
+
+    async def answer(self, request: JsonObject, response: object) -> None:
+        """Answer what the server asked."""
+        await self.wire.tell({"jsonrpc": "2.0", "id": request["id"], "result": response})
+
+    async def completed(self, ids: set[object], seconds: float) -> None:
+        """Wait until the server says that these elicitations are done, but not for long: it need not say so."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not ids <= self._completed.keys() and self.fault is None:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            pass
+
+    # --- changes --------------------------------------------------------------------------------------------------
+
+    async def add(self, listener: Listener) -> None:
+        """Bring a listener what it wants to hear of, as far as the server tells."""
+        self._listeners.add(listener)
+        for uri in listener.uris:
+            self._subscribed[uri] += 1
+            if self._subscribed[uri] == 1:
+                await self.ask("resources/subscribe", {"uri": uri})
+
+    def remove(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
+        for uri in listener.uris:
+            self._subscribed[uri] -= 1
+            if self._subscribed[uri] <= 0:
+                del self._subscribed[uri]
+                if self.fault is None:
+                    self._soon(self._unsubscribed(uri))
+
+    async def _unsubscribed(self, uri: str) -> None:
+        await self.ask("resources/unsubscribe", {"uri": uri})
+
+    # --- the wire's ear -------------------------------------------------------------------------------------------
+
+    def receive(self, message: JsonObject, call: Call | None = None) -> None:
+        method = message.get("method")
+        if "method" not in message:
+            id_ = message.get("id")
+            found = self._calls.get(id_) if type(id_) is int else None
+            if found is not None:
+                found.put(message)
+        elif type(method) is not str:
+            log.warning("the server sent a method that is no name: %r", str(method)[:80])
+        elif "id" in message:
+            self._asked(message, call)
+        else:
+            self._told(message, call)
+
+    def missed(self) -> None:
+        for listener in self._listeners:
+            listener.fail(Disconnected("The server's stream broke"))
+
+    def retire(self, fault: CallFailed) -> None:
+        if self.fault is None:
+            self.fault = fault
+        for listener in self._listeners:
+            listener.fail(again(fault))
+        self._news.set()
+
+    def ended(self, fault: CallFailed) -> None:
+        self.retire(fault)
+        for call in self._calls.values():
+            call.fail(again(fault))
+
+    def _asked(self, request: JsonObject, call: Call | None) -> None:
+        """A request of the server's."""
+        id_ = request["id"]
+        if type(id_) is not int and type(id_) is not str:
+            return
+        if request["method"] == "ping":
+            self._soon(self.answer(request, {}))
+            return
+        fault = why_not(request, self._caller.meta.get(CLIENT_CAPABILITIES, {}))
+        if fault is not None:
+            log.warning("the server asks %s, and is told: %s", request["method"], fault[1])
+            self._refuse(id_, *fault)
+            return
+        try:
+            asking = call or self._asking(request)
+        except KeyError:
+            self._refuse(id_, INTERNAL, "The call is over")
+            return
+        if asking is not None and asking.asks:
+            if not asking.ask(request):
+                self._refuse(id_, INTERNAL, "Too many questions wait already")
+        elif len(self._answering) >= MOST_ANSWERS:
+            self._refuse(id_, INTERNAL, "Too many questions wait already")
+        else:
+            task = self._answering[id_] = self._soon(self._answered(request))
+            task.add_done_callback(lambda _: self._answering.pop(id_, None))
+
+    def _asking(self, request: JsonObject) -> Call | None:
+        """Whose question it is, where the wire cannot tell: by the server's hint, else the oldest call that may ask.
+
+        KeyError if the call that is named is no more.
+        """
+        meta: Any = request.get("params", {}).get("_meta")
+        hint = meta.get(REQUEST) if type(meta) is dict else None
+        if type(hint) is int:
+            return self._calls[hint]
+        return next((call for call in self._calls.values() if call.asks and not call.is_over), None)
+
+    async def _answered(self, request: JsonObject) -> None:
+        """Answer a question that belongs to no call."""
+        kind = request["method"].partition("/")[0]
+        try:
+            response = await self._caller.answer(kind, question(request))
+        except CannotAnswer as fault:
+            log.warning("a question of the server was not answered: %s", fault)
+            self._refuse(request["id"], INTERNAL, "The client could not answer")
+        except Exception:
+            log.exception("a question of the server could not be answered")
+            self._refuse(request["id"], INTERNAL, "The client could not answer")
+        else:
+            await self.answer(request, response)
+
+    def _told(self, message: JsonObject, call: Call | None) -> None:
+        """A notification."""
+        method, params = message["method"], message.get("params")
+        about: JsonObject = params if type(params) is dict else {}
+        if method == "notifications/cancelled":
+            self._withdraw(about.get("requestId"))
+        elif method == "notifications/elicitation/complete":
+            if len(self._completed) >= MOST_COMPLETED:
+                del self._completed[next(iter(self._completed))]
+            if type(about.get("elicitationId")) is str:
+                self._completed[about["elicitationId"]] = None
+            self._news.set()
+        else:
+            heard = [listener.hear(message, about) for listener in self._listeners]
+            if not any(heard):
+                self._pass_on(message, call or self._telling(method, about))
+
+    def _telling(self, method: str, about: JsonObject) -> Call | None:
+        """Whose notification it is: by its progress token; a log message is the newest call's."""
+        if method == "notifications/progress":
+            mark = about.get(PROGRESS_TOKEN)
+            return next((call for call in self._calls.values() if mark is not None and call.token == mark), None)
+        if method == "notifications/message":
+            return next((call for call in reversed(self._calls.values()) if not call.is_over), None)
+        return None
+
+    def _pass_on(self, message: JsonObject, call: Call | None) -> None:
+        if call is not None:
+            call.put(message)
+            return
+        if len(self._untold) < MOST_TOLD:
+            self._untold.append(message)
+        if len(self._untold) == 1:
+            self._soon(self._heard())
+
+    async def _heard(self) -> None:
+        """Tell the client, in order, what belongs to no call."""
+        while self._untold:
+            try:
+                await tell(self._caller.hear, self._untold[0])
+            except Exception:
+                log.exception("a notification of the server could not be heard")
+            finally:
+                del self._untold[0]
+
+    def _withdraw(self, id_: object) -> None:
+        for call in self._calls.values():
+            call.withdraw(id_)
+        task = self._answering.get(id_) if isinstance(id_, int | str) else None
+        if task is not None:
+            task.cancel()
+
+    # --- what is sent on the side ---------------------------------------------------------------------------------
+
+    async def _given_up(self, call: Call, told: str) -> None:
+        for request in call.questions():
+            await self.wire.tell(_error(request["id"], INTERNAL, told))
+        await self.wire.tell(notification("notifications/cancelled", {"requestId": call.id, "reason": told}))
+
+    def _refuse(self, id_: RequestId, code: int, told: str) -> None:
+        self._soon(self.wire.tell(_error(id_, code, told)))
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(_quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except CallFailed as fault:
+        log.info("a message did not reach the server: %s", fault)
+
+
+def _error(id_: RequestId, code: int, told: str) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": told}}

@@ -1,0 +1,57 @@
+"""A server that tells what it holds: `python abandoned.py FD SESSION_TTL`. Beside /mcp there is /held."""
+
+import asyncio
+import ctypes
+import gc
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from antiphon import Context, MemoryStore, Server
+from antiphon.legacy import reply
+from antiphon.transports import serve
+
+reply.GRACE = 0.5  # nobody comes back here, so nobody needs to be waited for
+descriptor, session_ttl = int(sys.argv[1]), float(sys.argv[2])
+store = MemoryStore()
+app = Server("abandoned", store=store)
+
+
+@app.tool
+async def ask(ctx: Context) -> str:
+    """Ask, and wait."""
+    return (await ctx.elicit("Your name?", str)).unwrap()
+
+
+async def held(scope: Any, receive: Any, send: Any) -> None:
+    body = json.dumps(what_is_held()).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def what_is_held() -> dict[str, int]:
+    gc.collect()
+    # What is free goes back to the system, or else there would be no telling it from what is not.
+    if hasattr(ctypes.CDLL(None), "malloc_trim"):
+        ctypes.CDLL(None).malloc_trim(0)
+    board = endpoint._older.board
+    return {
+        "resident": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "tasks": len(asyncio.all_tasks()),
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "sessions": len(endpoint._older.sessions),
+        "entries": len(store),
+        "deadlines": len(store._values._ends) + len(store._streams._ends),
+        "channels": len(store._subscriptions),
+        "questions": len(board.waiting),
+        "streams": len(board._replies) + len(board._readers) + len(board._ending) + len(board._running),
+    }
+
+
+endpoint: Any = app.asgi(session_ttl=session_ttl, fallback=held)
+
+if __name__ == "__main__":
+    serve.run(endpoint, sockets=[socket.socket(fileno=descriptor)], log_level=30)

@@ -1,0 +1,34 @@
+"""A server with something of everything, and older clients of it."""
+
+import pytest
+
+from antiphon import MemoryStore, SQLiteStore
+
+from .driver import Client
+
+
+@pytest.fixture
+async def client(app):
+    """A client in a session."""
+    made = Client(app.asgi())
+    await made.connect()
+    return made
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request, tmp_path):
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    made = SQLiteStore(tmp_path / "store.db")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Whatever takes a few seconds takes a few hundredths."""
+    from antiphon.legacy import http, reply
+
+    monkeypatch.setattr(reply, "GRACE", 0.05)
+    monkeypatch.setattr(http, "LOOK", 0.05)

@@ -1,0 +1,192 @@
+"""Several instances that share a store: a session's requests, answers and streams land on any of them."""
+
+import asyncio
+
+import pytest
+
+from antiphon import Context, Server, SQLiteStore
+
+from .driver import Client, accept, notification, request, text_of, tool_call
+
+YES = accept(confirm=True)
+
+
+class Instances:
+    """Two servers in one process, which know of each other only what is in the store."""
+
+    def __init__(self, path):
+        self.stores = [SQLiteStore(path), SQLiteStore(path)]
+        self.gates = [asyncio.Event(), asyncio.Event()]
+        self.cancelled = asyncio.Event()
+        self.apps = [self._app(store, gate) for store, gate in zip(self.stores, self.gates, strict=True)]
+        self.endpoints = [app.asgi() for app in self.apps]
+
+    def _app(self, store, gate):
+        app = Server("tests", store=store)
+
+        @app.tool
+        async def sure(ctx: Context) -> str:
+            try:
+                return str(await ctx.confirm("Sure?"))
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+
+        @app.tool
+        async def work(ctx: Context) -> str:
+            await ctx.log("warning", "begun")
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+            await ctx.log("warning", "more")
+            return "worked"
+
+        @app.resource("note://{id}")
+        async def note(id: str) -> str:
+            return id
+
+        return app
+
+    async def client(self):
+        """One session, as seen from each instance."""
+        here, there = (Client(endpoint) for endpoint in self.endpoints)
+        await here.connect()
+        there.session, there.headers = here.session, dict(here.headers)
+        return here, there
+
+
+@pytest.fixture
+async def instances(tmp_path):
+    made = Instances(tmp_path / "store.db")
+    yield made
+    for app, store in zip(made.apps, made.stores, strict=True):
+        app.subscriptions.close()
+        await asyncio.sleep(0)
+        await store.close()
+
+
+async def test_a_session_is_known_everywhere(instances):
+    here, there = await instances.client()
+    assert (await there.call("ping"))["result"] == {}
+    await there.call("logging/setLevel", {"level": "emergency"})
+    instances.gates[0].set()
+    assert (await here.converse(tool_call("work"), {})).notified == []
+    await there.delete()
+    assert (await here.post(request("ping"))).status == 404
+
+
+async def test_an_answer_finds_the_instance_that_waits(instances):
+    here, there = await instances.client()
+    call = here.tool("sure")
+    await there.answer(await call.next_message(), YES)
+    assert text_of(await call.next_message()) == "True"
+    await call.finished()
+
+
+async def test_an_answer_from_another_session_is_ignored_there_too(instances):
+    here, _ = await instances.client()
+    _, mallory = await instances.client()
+    call = here.tool("sure")
+    question = await call.next_message()
+    await mallory.answer(question, YES)
+    await here.answer(question, accept(confirm=False))
+    assert text_of(await call.next_message()) == "False"
+    await call.finished()
+
+
+async def test_a_call_is_cancelled_from_anywhere(instances):
+    here, there = await instances.client()
+    call = here.open(tool_call("sure", id="mine"))
+    question = await call.next_message()
+    await there.tell("notifications/cancelled", {"requestId": "mine"})
+    assert await call.closed() == [question, notification("notifications/cancelled", {"requestId": question["id"]})]
+    await call.finished()
+
+
+async def test_a_stream_is_taken_up_elsewhere(instances):
+    here, there = await instances.client()
+    call = here.tool("work")
+    await call.next_message()
+    again = there.listen(call.last_id)
+    await again.opened()
+    await call.until(lambda: call.ended)
+    instances.gates[0].set()
+    messages = await again.closed()
+    assert messages[0]["params"]["data"] == "more"
+    assert text_of(messages[1]) == "worked"
+    assert len(call.messages) == 1
+    await call.finished()
+
+
+async def test_a_question_is_read_and_answered_elsewhere(instances):
+    here, there = await instances.client()
+    call = here.tool("sure")
+    await call.next_message()
+    again = there.listen(call.events[0].id)
+    await there.answer(await again.next_message(), YES)
+    assert text_of((await again.closed())[-1]) == "True"
+    await call.finished()
+
+
+async def test_who_leaves_elsewhere_is_given_up_here(instances, soon):
+    here, there = await instances.client()
+    call = here.tool("sure")
+    await call.next_message()
+    again = there.listen(call.last_id)
+    await again.opened()
+    await call.until(lambda: call.ended)
+    again.disconnect()
+    await asyncio.wait_for(instances.cancelled.wait(), 3)
+    await again.finished()
+    await call.finished()
+
+
+async def test_changes_are_heard_everywhere_and_once(instances):
+    here, there = await instances.client()
+    await here.call("resources/subscribe", {"uri": "note://1"})
+    stream = there.listen()
+    await stream.opened()
+    instances.apps[0].updated("note://1")
+    assert (await stream.next_message())["params"] == {"uri": "note://1"}
+    instances.apps[1].changed("tools")
+    assert (await stream.next_message())["method"] == "notifications/tools/list_changed"
+    # The same session's stream elsewhere takes the place of this one.
+    other = here.listen()
+    await other.opened()
+    await stream.closed()
+    instances.apps[1].changed("prompts")
+    assert (await other.next_message())["method"] == "notifications/prompts/list_changed"
+    assert len(stream.messages) == 2
+    other.disconnect()
+    await other.finished()
+
+
+async def test_an_end_is_an_end_everywhere(instances):
+    here, there = await instances.client()
+    stream = there.listen()
+    await stream.opened()
+    call = there.tool("work")
+    await call.next_message()
+    await here.delete()
+    await stream.closed()
+    await call.finished()
+    assert instances.cancelled.is_set()
+
+
+async def test_a_stream_whose_instance_died_ends_with_an_error(instances, soon):
+    here, there = await instances.client()
+    call = here.tool("work", id="mine")
+    await call.next_message()
+    board = here.app._older.board
+    board._stop()  # no sign of life, and nothing is heard any more
+    await instances.stores[0].take(f"antiphon:alive:{board.instance}")
+    again = there.listen(call.last_id)
+    end = (await again.closed())[-1]
+    assert (end["id"], end["error"]["code"]) == ("mine", -32603)
+    assert "gone" in end["error"]["message"]
+    call.disconnect()
+    instances.gates[0].set()
+    await call.finished()
+    assert len(again.messages) == 1
