@@ -127,6 +127,7 @@ class _Asked(NamedTuple):
         if self.answer.done():
             return False
         self.answer.set_exception(CannotAsk(why, required={}))
+        self.answer.exception()  # whoever waits may be cancelled before it looks
         return True
 
 

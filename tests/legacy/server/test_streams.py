@@ -597,6 +597,19 @@ async def test_the_result_waits_for_who_was_hung_up_on(client, gate):
     assert text_of((await again.closed())[-1]) == "worked"
 
 
+async def test_the_end_of_a_session_ends_its_questions_without_a_word_in_the_log(client, gate, caplog):
+    import gc
+
+    call = client.tool("ask")
+    question = await call.next_message()
+    await client.delete()
+    assert await call.closed() == [question]
+    await call.finished()
+    assert gate.cancelled.is_set()
+    gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 # --- stores that fail ---------------------------------------------------------------------------------------------
 
 
