@@ -263,9 +263,11 @@ def _measure_startup(options: argparse.Namespace, unavailable: dict[str, str]) -
             if name in unavailable or f"{name}, stdio" in unavailable:
                 continue
             try:
-                samples.setdefault(name, []).append(startup.stdio(name))
+                taken = startup.stdio(name)
             except Unavailable as error:
                 unavailable[f"{name}, stdio"] = str(error)
+            else:
+                samples.setdefault(name, []).append(taken)
     figures["stdio_ms"] = {name: median(values) for name, values in samples.items()}
     return figures
 

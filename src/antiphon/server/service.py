@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from copy import deepcopy
-from typing import Any, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,25 +27,21 @@ from antiphon.protocol.accept import Call, accept, unknown_method
 from antiphon.rounds.replay import Conversation, Journal, RoundEnds
 from antiphon.rounds.seal import Codec, Seal, SealBroken, SignedState, StateTooLarge, binding, generate_key, parse_keys
 from antiphon.rounds.sealed import Guard, guard_of
-from antiphon.server.completion import Completer, completion, read_params
+from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Channel, Context
 from antiphon.server.invoke import ROUND, Handler, Threads, label
-from antiphon.server.listen import Kind, Subscriptions
-from antiphon.server.prompts import PromptEntry
+from antiphon.server.registry import Registry
 from antiphon.server.resources import ResourceEntry
 from antiphon.server.steps import SharedSteps
-from antiphon.server.tools import ToolEntry, error_result
+from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.store import Store
 from antiphon.types import (
-    Annotations,
     Icon,
     Implementation,
     JsonObject,
     PromptResult,
     ResourceResult,
-    Scope,
-    ToolAnnotations,
     ToolResult,
 )
 from antiphon.wire import jsonrpc
@@ -85,7 +81,7 @@ class Older(Protocol):
     def refuse(self, message: object, fault: ProtocolError) -> bytes: ...
 
 
-class Service:
+class Service(Registry):
     """Tools, prompts and resources, and how they answer."""
 
     def __init__(
@@ -109,6 +105,7 @@ class Service:
         threads: int = 64,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__()
         if page_size is not None and page_size < 1:
             raise ValueError("page_size must be at least 1")
         if list_ttl < 0:
@@ -132,7 +129,6 @@ class Service:
         """Whether handlers that ask by returning are run again for clients that can only be asked in the middle."""
         self.max_rounds = max_rounds
         self.ask_timeout = ask_timeout
-        self.subscriptions = Subscriptions()
         self.process_key = False
         self._guard: Guard = guard_of(self._keyed(seal))
         self.store: Store = MemoryStore()
@@ -150,13 +146,6 @@ class Service:
         self._list_ttl = int(list_ttl * 1000)
         self._meta: JsonObject = {SERVER_INFO: msgspec.to_builtins(self.info)}
         self._encoded_meta = msgspec.Raw(jsonrpc.encode(self._meta))
-        self._tools: dict[str, ToolEntry] = {}
-        self._prompts: dict[str, PromptEntry] = {}
-        self._resources: dict[str, ResourceEntry] = {}
-        self._templates: dict[str, ResourceEntry] = {}
-        self._completers: dict[tuple[str, str], Completer] = {}
-        self._features: set[str] = set()
-        self._listed: dict[str, list[JsonObject]] = {}
         self._middleware: list[Middleware] = []
         self._builtin: dict[str, Route] = {
             "server/discover": self._discover,
@@ -172,147 +161,7 @@ class Service:
         }
         self._routes: dict[str, Route] = dict(self._builtin)
 
-    # --- registering ----------------------------------------------------------------------------------------------
-
-    @overload
-    def tool(self, function: Function, /) -> Function: ...
-    @overload
-    def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: JsonObject | None = None,
-        output_schema: JsonObject | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: Sequence[Icon] = (),
-        meta: JsonObject | None = None,
-    ) -> Callable[[Function], Function]: ...
-    def tool(self, function: Any = None, /, **about: Any) -> Any:
-        """Make a function a tool: ``@app.tool`` or ``@app.tool(title=...)``."""
-
-        def register(function: Function) -> Function:
-            self.add_tool(function, **about)
-            return function
-
-        return register if function is None else register(function)
-
-    def add_tool(self, function: Callable[..., Any], **about: Any) -> None:
-        """Add a tool, also while serving; listeners are told."""
-        entry = ToolEntry(function, **about)
-        _insert(self._tools, entry.name, entry, "tool")
-        self._offer("tools")
-
-    def remove_tool(self, name: str) -> None:
-        _remove(self._tools, name, "tool")
-        self.changed("tools")
-
-    @overload
-    def prompt(self, function: Function, /) -> Function: ...
-    @overload
-    def prompt(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        meta: JsonObject | None = None,
-    ) -> Callable[[Function], Function]: ...
-    def prompt(self, function: Any = None, /, **about: Any) -> Any:
-        """Make a function a prompt."""
-
-        def register(function: Function) -> Function:
-            self.add_prompt(function, **about)
-            return function
-
-        return register if function is None else register(function)
-
-    def add_prompt(self, function: Callable[..., Any], **about: Any) -> None:
-        entry = PromptEntry(function, **about)
-        _insert(self._prompts, entry.name, entry, "prompt")
-        self._offer("prompts")
-        if any(entry.options.values()):
-            self._features.add("completions")
-
-    def remove_prompt(self, name: str) -> None:
-        _remove(self._prompts, name, "prompt")
-        self._forget_completers(name)
-        self.changed("prompts")
-
-    def resource(
-        self,
-        uri: str,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        size: int | None = None,
-        ttl: float = 0,
-        scope: Scope = "private",
-        annotations: Annotations | None = None,
-        icons: Sequence[Icon] = (),
-        meta: JsonObject | None = None,
-    ) -> Callable[[Function], Function]:
-        """Make a function a resource; variables in braces make it a template of many (RFC 6570)."""
-
-        def register(function: Function) -> Function:
-            self.add_resource(
-                uri,
-                function,
-                name=name,
-                title=title,
-                description=description,
-                mime_type=mime_type,
-                size=size,
-                ttl=ttl,
-                scope=scope,
-                annotations=annotations,
-                icons=icons,
-                meta=meta,
-            )
-            return function
-
-        return register
-
-    def add_resource(self, uri: str, function: Callable[..., Any], **about: Any) -> None:
-        entry = ResourceEntry(uri, function, **about)
-        _insert(self._resources if entry.template is None else self._templates, uri, entry, "resource")
-        self._offer("resources")
-        if any(entry.options.values()):
-            self._features.add("completions")
-
-    def remove_resource(self, uri: str) -> None:
-        _remove(self._resources if uri in self._resources else self._templates, uri, "resource")
-        self._forget_completers(uri)
-        self.changed("resources")
-
-    def complete(self, target: str | Callable[..., Any], argument: str) -> Callable[[Function], Function]:
-        """Suggest values for an argument of a prompt, or a variable of a template.
-
-        ``target`` is the prompt's name or function, or the template's URI.
-        """
-        key = target if isinstance(target, str) else self._name_of(target)
-        known = self._prompts.get(key) or self._templates.get(key)
-        if known is None:
-            raise ValueError(f"There is no prompt or resource template {key!r} to complete: register it first")
-        if argument not in known.options:
-            raise ValueError(f"{key!r} has no argument {argument!r}: expected {', '.join(known.options) or 'none'}")
-
-        def register(function: Function) -> Function:
-            self._completers[key, argument] = Completer(function)
-            self._features.add("completions")
-            return function
-
-        return register
-
-    def _name_of(self, function: Callable[..., Any]) -> str:
-        named = (entry.name for entry in self._prompts.values() if entry.function is function)
-        return next(named, getattr(function, "__name__", str(function)))
+    # --- around the methods, and below them ------------------------------------------------------------------------
 
     def middleware(self, function: Middleware) -> Middleware:
         """Put a function around every request; the first registered is the outermost."""
@@ -342,19 +191,6 @@ class Service:
     async def in_step_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """The same for a step: its handler may hold a thread of the other kind while it waits."""
         return await self._step_threads.run(function, *args, **kwargs)
-
-    # --- telling of changes ---------------------------------------------------------------------------------------
-
-    def changed(self, kind: Kind) -> None:
-        """Tell listeners that the list of tools, prompts or resources changed."""
-        if kind not in {"tools", "prompts", "resources"}:
-            raise ValueError(f"changed() takes 'tools', 'prompts' or 'resources', got {kind!r}")
-        self._listed.clear()
-        self.subscriptions.changed(kind)
-
-    def updated(self, uri: str) -> None:
-        """Tell listeners of a resource that it changed."""
-        self.subscriptions.updated(uri)
 
     def use_store(self, store: Store) -> None:
         """Keep in this store what must outlive a request; before anything is served."""
@@ -627,13 +463,6 @@ class Service:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _forget_completers(self, target: str) -> None:
-        self._completers = {key: value for key, value in self._completers.items() if key[0] != target}
-
-    def _offer(self, kind: Kind) -> None:
-        self._features.add(kind)
-        self.changed(kind)
-
     def _cache(self) -> JsonObject:
         return {"ttlMs": self._list_ttl, "cacheScope": "public"}
 
@@ -736,18 +565,6 @@ def _plain(value: object) -> JsonObject:
 
 def _cursor(key: str) -> str:
     return key.encode().hex()
-
-
-def _insert(registry: dict[str, Any], key: str, entry: object, kind: str) -> None:
-    if key in registry:
-        raise ValueError(f"There is a {kind} {key!r} already: remove it first, or choose another name")
-    registry[key] = entry
-
-
-def _remove(registry: dict[str, Any], key: str, kind: str) -> None:
-    if key not in registry:
-        raise KeyError(f"There is no {kind} {key!r}")
-    del registry[key]
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
