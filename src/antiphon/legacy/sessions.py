@@ -107,7 +107,9 @@ class Sessions:
             self._used.pop(name, None)
             with contextlib.suppress(StoreError):
                 await self._store.get(_key(name))  # a store in memory sweeps when it is used
-        if self._used and self._sweeping is None:
+        if not self._used:
+            self._used.clear()  # gives back the table, which has the size that it had at its fullest
+        elif self._sweeping is None:
             self._sweep_later()
 
 

@@ -153,6 +153,8 @@ class _Shelf(Generic[T]):
             if kept is not None and _has_passed(kept.end, now):
                 del self._kept[name]
             most -= 1
+        if not self._kept:
+            self._kept.clear()  # gives back the table, which has the size that it had at its fullest
 
     def _make_room(self, now: float) -> None:
         self.sweep(now, len(self._ends))

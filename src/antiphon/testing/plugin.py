@@ -6,6 +6,7 @@ It is loaded in every run of pytest on a machine that has Antiphon, so it import
 import contextlib
 import functools
 import inspect
+import os
 import re
 import shlex
 import sys
@@ -30,6 +31,7 @@ MARKS: Final = (
     "rotate(instances=2): each request goes to another instance of the server, which was started afresh",
     "cassette(file): answer from a recording; if there is none, make it",
 )
+_LIBRARY: Final = (str(Path(__file__).parents[1]) + os.sep, str(Path(inspect.__file__).parent / "asyncio") + os.sep)
 _FAILED: Final = pytest.StashKey[bool]()
 _APP: Final = re.compile(r"(?P<place>[\w.]+|.*\.py):(?P<name>[\w.]+)")
 
@@ -74,9 +76,26 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "SuiteFile
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    if call.excinfo is not None and call.when == "call":
-        item.stash[_FAILED] = True
+    if call.excinfo is not None:
+        if call.when == "call":
+            item.stash[_FAILED] = True
+        if not item.config.getoption("fulltrace", default=False):
+            _end_where_the_test_does(call.excinfo.value)
     return (yield)
+
+
+def _end_where_the_test_does(fault: BaseException) -> None:
+    """Cut what the library did off the traceback of an error that it raised to tell the test something."""
+    errors = sys.modules.get("antiphon.errors")
+    if errors is None or not isinstance(fault, errors.AntiphonError):
+        return
+    last, frame = None, fault.__traceback__
+    while frame is not None:
+        if not frame.tb_frame.f_code.co_filename.startswith(_LIBRARY):
+            last = frame
+        frame = frame.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 # --- fixtures -----------------------------------------------------------------------------------------------------
@@ -213,6 +232,8 @@ def _cassette(request: pytest.FixtureRequest, era: str) -> Path | None:
 
 def _server(text: str, config: pytest.Config) -> object:
     """A server in words: ``http://...``, ``shop:app``, ``server.py:app``, ``python server.py``."""
+    # In an ini file quotes are part of the value.
+    text = text.strip().strip("'\"")
     if text.startswith(("http://", "https://")):
         return text
     app = _APP.fullmatch(text)
@@ -221,15 +242,23 @@ def _server(text: str, config: pytest.Config) -> object:
         # The interpreter that runs the tests is the one that has what the server needs.
         words = command if command[0].endswith(".py") else command[1:] if command[0] in {"python", "python3"} else None
         return command if words is None else [sys.executable, *words]
-    from antiphon.testing.suite.application import find_app
-
     if app["place"].endswith(".py"):
+        from antiphon.testing.suite.application import find_app
+
         return find_app(text, config.rootpath)
     if str(config.rootpath) not in sys.path:
         sys.path.insert(0, str(config.rootpath))
-    # Not anew: a test that patches the module patches the server.
-    module: Any = __import__(app["place"], fromlist=["*"])
-    return functools.reduce(getattr, app["name"].split("."), module)
+    try:
+        # Not anew: a test that patches the module patches the server.
+        module: Any = __import__(app["place"], fromlist=["*"])
+        return functools.reduce(getattr, app["name"].split("."), module)
+    except ModuleNotFoundError as fault:
+        if not fault.name or not f"{app['place']}.".startswith(f"{fault.name}."):
+            raise
+        why = f"there is no module {fault.name!r} in {config.rootpath}, nor is one installed"
+    except AttributeError:
+        why = f"{app['place']} has no {app['name']!r}"
+    pytest.fail(f"The server to test is {text!r}, and {why}", pytrace=False)
 
 
 class _closing_after:  # noqa: N801 -- read as a phrase

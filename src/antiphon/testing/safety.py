@@ -102,7 +102,7 @@ async def check_replay_safety(
         service = server.service
         function = None if service is None else _function(service, method, params)
         observer = None if service is None else Observer(effects, _homes(function))
-        trial = _Trial(method, params, Answers(**script.handlers()), _place(function))
+        trial = _Trial(method, params, Answers(**script.handlers()), _place(function), ignore=ignore)
         with nullcontext() if observer is None else observer:
             await trial.run(server, observer, max_rounds)
     return SafetyReport(
@@ -170,11 +170,14 @@ def _seeing(observer: Observer | None) -> AbstractContextManager[list[Sighting]]
 class _Trial:
     """One call, round by round."""
 
-    def __init__(self, method: str, params: JsonObject, answers: Answers, written: str) -> None:
+    def __init__(
+        self, method: str, params: JsonObject, answers: Answers, written: str, *, ignore: Collection[str] = ()
+    ) -> None:
         self._method = method
         self._params = params
         self._answers = answers
         self._written = written
+        self._ignore = ignore
         self._differing: list[Finding] = []
         self._sightings: dict[Sighting, list[int]] = {}
         self.rounds = 0
@@ -227,7 +230,8 @@ class _Trial:
         for sight in dict.fromkeys(seen):
             if sight.kind in _REMEDIES:
                 self._sightings.setdefault(sight, []).append(self.rounds)
-        return _Circumstances(number=self.rounds, sightings=tuple(seen), written=self._written)
+        sightings = tuple(sight for sight in seen if not _is_harmless(sight, self._ignore))
+        return _Circumstances(number=self.rounds, sightings=sightings, written=self._written)
 
     async def _once(
         self, client: Client, pending: Pending | None, responses: JsonObject
@@ -263,7 +267,7 @@ class _Trial:
                     self._differs(_Difference("question", what, round_.place(ours), key), when, round_)
         elif first.error is None and other.error is not None and other.error.get("code") == _REFUSED:
             return self._refused(str(other.error["message"]), when, round_)
-        elif first.result is not None and round_.steps:
+        elif first.result is not None and round_.steps and not round_.causes:
             steps = ", ".join(dict.fromkeys(round_.steps))
             self.notes.append(
                 f"The result of round {round_.number} differs {when}, which may come from a step that ran in it for the"
@@ -334,7 +338,10 @@ def _advice(cause: list[Sighting], when: str) -> str:
         return " ".join(_REMEDIES[kind] for kind in ("clock", "random") if kind in kinds)
     if when == _ELSEWHERE:
         return "Keep nothing in the process between rounds: use ctx.step, input_required(state=...), or a store."
-    return "Whatever differs from run to run belongs into a step: await ctx.step('name', function)."
+    return (
+        "Whatever differs from run to run belongs into a step: await ctx.step('name', function). A step of the last round"
+        " runs again if that request is sent twice, unless the server has a store."
+    )
 
 
 def _first_of_each(findings: list[Finding]) -> list[Finding]:
@@ -343,6 +350,10 @@ def _first_of_each(findings: list[Finding]) -> list[Finding]:
     for finding in findings:
         kept.setdefault((finding.kind, finding.key), finding)
     return list(kept.values())
+
+
+def _is_harmless(sight: Sighting, ignore: Collection[str]) -> bool:
+    return sight.kind in _REMEDIES and bool({sight.kind, sight.what.removesuffix("()"), sight.place} & {*ignore})
 
 
 def _is_ignored(finding: Finding, ignore: Collection[str]) -> bool:

@@ -19,6 +19,8 @@ Matcher: TypeAlias = "str | re.Pattern[str]"
 Given: TypeAlias = object
 """Whatever ``antiphon.testing.given`` reads, a list of it, or a function that is asked for it."""
 
+_KINDS: Final = ("sample", "roots")
+"""Names that stand for all questions of a kind."""
 EVERYTHING: Final = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "roots")
 
 
@@ -90,7 +92,7 @@ class Script:
 
     ``sample`` and ``roots`` answer all questions of their kind that nothing else answers. ``declare`` says what the
     client can be asked at all. ``keyless`` is for servers of the older era, whose questions have no keys: then the one
-    answer is used that fits the form.
+    answer is used that fits the form. ``called`` is what messages call the one who has the answers.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Script:
         roots: Given = None,
         declare: Iterable[str] = EVERYTHING,
         keyless: bool = False,
+        called: str = "script",
     ) -> None:
         self._otherwise: Callable[[Asking], Given] | None = None
         self._entries: dict[Matcher, Supply] = {}
@@ -110,6 +113,7 @@ class Script:
         if unknown:
             raise ValueError(f"Unknown capability {unknown[0]!r}: a script can declare {', '.join(EVERYTHING)}")
         self.keyless = keyless
+        self._called = called
         self.asked: list[Asked] = []
         """What was asked so far, with what was answered."""
 
@@ -128,6 +132,11 @@ class Script:
     def unused(self) -> list[str]:
         """The names of answers that were not used, or not all of them."""
         return [supply.name for supply in self._entries.values() if not supply.is_spent]
+
+    @property
+    def has_roots(self) -> bool:
+        """Whether there is an answer for a server that asks for roots."""
+        return "roots" in self._entries or self._only_roots() is not None
 
     def handlers(self) -> Handlers:
         """The client's side: ``Client(target, **script.handlers())``."""
@@ -190,10 +199,16 @@ class Script:
                 return supply
         if asked.kind == "sample" and "sample" in self._entries:
             return self._entries["sample"]
-        return self._fitting(asked) if self.keyless else None
+        return self._only_fitting(asked) if self.keyless else None
 
-    def _fitting(self, asked: Asked) -> Supply | None:
+    def _only_fitting(self, asked: Asked) -> Supply | None:
         """The one answer that was not used yet and fits; several that say the same are one."""
+        fitting = self._fitting(asked)
+        same = all(response == fitting[0][1] for _, response in fitting)
+        return fitting[0][0] if fitting and same else None
+
+    def _fitting(self, asked: Asked) -> list[tuple[Supply, JsonObject]]:
+        """The answers that were not used yet and fit, with the responses that they stand for."""
         fitting: list[tuple[Supply, JsonObject]] = []
         for name, supply in self._entries.items():
             if isinstance(name, str) and not supply.is_spent and not callable(supply.given):
@@ -201,8 +216,7 @@ class Script:
                     fitting.append((supply, response_to(asked, asked.request, supply.peek(asked.request))))
                 except (CannotAnswer, IndexError):
                     continue
-        same = all(response == fitting[0][1] for _, response in fitting)
-        return fitting[0][0] if fitting and same else None
+        return fitting
 
     def _only_roots(self) -> Supply | None:
         found = [
@@ -238,25 +252,45 @@ class Script:
 
     def _nothing_for(self, asked: Asked) -> str:
         names = [supply.name for supply in self._entries.values()]
-        lines = [f"The server asks {described(asked)}, and the script has no answer for it."]
+        lines = [f"The server asks {described(asked)}, and the {self._called} has no answer for it."]
         if self._otherwise is not None:
-            lines.append("The script's function gave none.")
+            lines.append(f"{_title(self._otherwise)} gave none.")
         elif names:
             lines.append(f"It answers {', '.join(map(repr, names))}.")
-            near = get_close_matches(asked, names, 1)
-            if near:
-                lines.append(f"Is {near[0]!r} meant to be {str(asked)!r}?")
+            lines.append(self._doubt(asked) if self.keyless else _misspelt(asked, names))
         else:
             lines.append("It has no answers at all.")
-        return " ".join([*lines, self._before()]).rstrip()
+        return " ".join(filter(None, [*lines, self._before()]))
+
+    def _doubt(self, asked: Asked) -> str:
+        """Why none of the answers is the one, where questions have no keys."""
+        fitting = [supply.name for supply, _ in self._fitting(asked)]
+        if not fitting:
+            return "None of those that are left fits; in the older era questions have no keys."
+        return (
+            f"In the older era questions have no keys, and {' and '.join(map(repr, fitting))} would all fit: put the"
+            " message of the question in place of a key."
+        )
 
     def _used_up(self, asked: Asked, supply: Supply) -> str:
-        spent = "its only answer is" if supply.times == 1 else f"its {supply.times} answers are"
         used = "" if supply.name == asked else f" (it goes by {supply.name!r})"
+        if not supply.times:
+            return f"The server asks {described(asked)}, and its list of answers is empty{used}. {self._before()}".rstrip()
+        spent = "its only answer is" if supply.times == 1 else f"its {supply.times} answers are"
         return f"The server asks {described(asked)} once more, and {spent} used up{used}. {self._before()}".rstrip()
 
     def _before(self) -> str:
         return f"Asked before: {', '.join(map(repr, map(str, self.asked)))}." if self.asked else ""
+
+
+def _title(otherwise: object) -> str:
+    """What answers all the rest: a function, or something with a name of its own."""
+    return "Its function" if type(otherwise).__str__ is object.__str__ else str(otherwise)
+
+
+def _misspelt(asked: Asked, names: list[str]) -> str:
+    near = get_close_matches(asked, [name for name in names if name not in _KINDS], 1)
+    return f"Is {near[0]!r} meant to be {str(asked)!r}?" if near else ""
 
 
 def asked_in(turns: Iterable[Turn]) -> list[Asked]:

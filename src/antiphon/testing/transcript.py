@@ -15,6 +15,15 @@ from antiphon.types import JsonObject
 
 _noted: ContextVar[list[Turn] | None] = ContextVar("noted", default=None)
 """The turns of the call that is made here, if somebody wants them apart from those of other calls."""
+_waits: ContextVar[list[float]] = ContextVar("waits")
+"""Seconds of the request that is made here that are not the server's."""
+
+
+def waited(seconds: float) -> None:
+    """So long the request waited for a server to be there; that counts for nobody."""
+    waits = _waits.get(None)
+    if waits is not None:
+        waits.append(seconds)
 
 
 class Recorded:
@@ -48,13 +57,16 @@ class Recorded:
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        begun = perf_counter()
+        begun, waits = perf_counter(), list[float]()
+        before = _waits.set(waits)
         try:
             reply = await self._link.request(message, headers=headers, on_notification=on_notification)
         except BaseException as fault:
-            self._note(message, {"error": _error_of(fault)}, perf_counter() - begun)
+            self._note(message, {"error": _error_of(fault)}, perf_counter() - begun - sum(waits))
             raise
-        self._note(message, reply, perf_counter() - begun)
+        finally:
+            _waits.reset(before)
+        self._note(message, reply, perf_counter() - begun - sum(waits))
         return reply
 
     def _note(self, message: JsonObject, reply: JsonObject, seconds: float) -> None:

@@ -10,10 +10,11 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from antiphon import Context, InputRequired, Server, SQLiteStore, ask, input_required
-from antiphon.stores.redis import RedisStore
+from antiphon import Context, InputRequired, RedisStore, Server, SQLiteStore, ask, input_required
+from antiphon.legacy import switchboard
 from antiphon.transports import serve
 
+switchboard.LINGER = 1.0  # nothing depends on it but how long a test has to wait until all has expired
 descriptor, place, session_ttl, effects = int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]
 app = Server("instance", store=RedisStore(place) if "://" in place else SQLiteStore(place))
 

@@ -2,8 +2,11 @@
 
 import os
 
+import pytest
+
 FULL = os.environ.get("INSTANCES") == "full"
-CLIENTS = 200 if FULL else 60
+CLIENTS = 200
 """At once, at several instances."""
 SESSIONS = 10_000 if FULL else 1_000
 """Opened and abandoned."""
+at_length = pytest.mark.skipif(not FULL, reason="waits for seconds, so only `make instances` does")

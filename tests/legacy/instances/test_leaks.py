@@ -1,6 +1,7 @@
 """Thousands of sessions are opened and abandoned, and nothing of them stays."""
 
 import asyncio
+import ctypes
 import json
 import os
 import socket
@@ -46,7 +47,7 @@ def port(tmp_path: Path) -> Iterator[int]:
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     with listening, (tmp_path / "server.log").open("w") as log:
         command = [sys.executable, str(SERVER), str(listening.fileno()), str(SESSION_TTL)]
-        # Python's own allocator keeps what it got from the system; without it, what is free can be given back.
+        # Without Python's own allocator, the system's can tell how much of the memory is in use.
         environment = {**os.environ, "PYTHONMALLOC": "malloc"}
         process = subprocess.Popen(command, env=environment, pass_fds=[listening.fileno()], stdout=log, stderr=log)
         port = listening.getsockname()[1]
@@ -107,30 +108,36 @@ async def drop_questions(port: int, number: int) -> list[OlderClient]:
     return await asyncio.gather(*(one() for _ in range(number)))
 
 
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc, which tells of its heap")
 async def test_nothing_stays_of_sessions_that_were_abandoned(port: int) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(2 * PATIENCE):
         # The first of everything costs memory that stays and is no leak: code, caches, pools.
         await open_sessions(port, 400)
         for client in [*await drop_streams(port, WITH_STREAM), *await drop_questions(port, WITH_QUESTION)]:
             await client.end()
-        stranger = OlderClient(port)
-        stranger.session = "no-such-session"
-        before = await until_all_is_gone(port, stranger)
+        held_at_ends = [await until_all_is_gone(port)]
+        for _ in range(2 if FULL else 1):
+            await open_sessions(port, SESSIONS)
+            await drop_streams(port, WITH_STREAM)
+            await drop_questions(port, WITH_QUESTION)
+            full = await held(port)
+            assert full["sessions"] > 0
+            assert full["questions"] == WITH_QUESTION
+            assert full["tasks"] > WITH_QUESTION
+            held_at_ends.append(await until_all_is_gone(port))
 
-        await open_sessions(port, SESSIONS)
-        await drop_streams(port, WITH_STREAM)
-        await drop_questions(port, WITH_QUESTION)
-        full = await held(port)
-        assert full["sessions"] > 0
-        assert full["questions"] == WITH_QUESTION
-        assert full["tasks"] > WITH_QUESTION
-        after = await until_all_is_gone(port, stranger)
-    assert after["resident"] < 1.1 * before["resident"]
-    for kind in ("tasks", "descriptors", "deadlines", "channels", "questions"):
-        assert after[kind] <= before[kind], kind
+    before, *after = held_at_ends
+    for end in after:
+        assert end["live"] < 1.1 * before["live"]
+        for kind in ("tasks", "descriptors", "deadlines", "channels", "questions"):
+            assert end[kind] <= before[kind], kind
+    # What the system counts is more than what is alive: a page with one live byte stays. It stays once, not each time.
+    assert held_at_ends[-1]["resident"] < 1.1 * held_at_ends[-2]["resident"]
 
 
-async def until_all_is_gone(port: int, stranger: OlderClient) -> Held:
+async def until_all_is_gone(port: int) -> Held:
+    stranger = OlderClient(port)
+    stranger.session = "no-such-session"
     now = await held(port)
     while now["sessions"] or now["entries"] or now["streams"] or now["tasks"] > 4:
         await asyncio.sleep(0.1)

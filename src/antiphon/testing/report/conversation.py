@@ -305,12 +305,14 @@ def _repeats(text: str, structured: object) -> bool:
 
 
 def _error(number: int, error: JsonObject, seconds: float) -> Said:
+    # Without a code it is no error of the server's: this side has noted that no answer came, and why.
+    code = error.get("code")
     return Said(
         round=number,
         kind="error",
         speaker="server",
         hearer="client",
-        title=f"refuses ({compact(error.get('code'))})",
+        title="no answer" if code is None else f"refuses ({compact(code)})",
         text=str(error.get("message", "")),
         data=plain(error["data"]) if error.get("data") is not None else msgspec.UNSET,
         failed=True,

@@ -17,6 +17,7 @@ _ONE_LINE: Final = 90
 """Letters of JSON that still stand on the line of what they belong to."""
 _MOST_LINES: Final = 16
 _MOST_LETTERS: Final = 1_200
+_LONGEST_PROBLEM: Final = 4_000
 _MOST_CHANGES: Final = 24
 _SPEAKER: Final = 10
 """Columns of who speaks, with the number of the round."""
@@ -134,9 +135,11 @@ def tell_check(check: Check) -> Iterator[Row]:
     """A failed check: its place, and how what came differs from what was expected."""
     found = difference_of(check)
     problem = "" if found is not None and says_it_all(check) else _problem(check)
-    about = [f"  {line(problem)}" if problem else "", f"  {line(str(check.place))}" if check.place else ""]
+    first, *rest = visible(shortened(problem, letters=_LONGEST_PROBLEM, lines=_MOST_LINES * 3)).split("\n")
+    about = [f"  {line(first)}" if first else "", f"  {line(str(check.place))}" if check.place else ""]
     spans = (Span(line(check.name), "strong"), Span(about[0]), Span(about[1], "dim"))
     yield Row(Span("✗ ", "bad"), spans, "│ ")
+    yield from (Row(Span("│ ", "dim"), (Span(text),), "│ ") for text in rest)
     if found is not None:
         yield from _difference(found)
     elif check.name not in RULES and not says_it_all(check):

@@ -88,7 +88,8 @@ class Printer:
         for outcome in summary.outcomes:
             if outcome.status in {"failed", "broken"}:
                 self._story(outcome)
-        self._print(Text())
+        if self._suite is not None:
+            self._print(Text())
         self._print(self._sum(summary))
 
     def _headline(self, outcome: Outcome) -> Text:

@@ -1,6 +1,7 @@
 """An attempt: one test's call, carried out."""
 
 import asyncio
+from contextlib import nullcontext
 from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, Final
@@ -12,6 +13,7 @@ from antiphon.errors import CallFailed, CallTimeout, PeerBroken, Refused, Rounds
 from antiphon.testing.script import Handlers, Script
 from antiphon.testing.suite.outcome import Turn
 from antiphon.testing.suite.responder import Rest
+from antiphon.testing.suite.rotation import limited
 from antiphon.testing.suite.seen import Seen
 from antiphon.testing.suite.suite import Case
 from antiphon.testing.transcript import Recorded
@@ -29,9 +31,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 def script_of(case: Case, *, keyless: bool = False) -> Script:
     """The answers of a case: what it says itself, then what its responder says."""
-    script = Script(case.answers, keyless=keyless)
+    script = Script(case.answers, keyless=keyless, called="test")
     if case.responder is not None:
-        script._otherwise = Rest(case.responder)
+        rest = Rest(case.responder)
+        script._otherwise = rest
+        if not script.has_roots:
+            script(roots=rest.roots)
     return script
 
 
@@ -58,18 +63,20 @@ _NOTHING: Final = Script()
 
 
 class Clients:
-    """The clients of one server: one for each limit that tests have, since a client for each test costs as much."""
+    """The clients of one server: one for each limit that tests have, since a client for each test costs as much.
 
-    def __init__(self, link: Link) -> None:
+    Behind a link that ``rotates`` a request may wait for an instance to start, so there the link keeps the time.
+    """
+
+    def __init__(self, link: Link, *, rotates: bool = False) -> None:
         self.link = Recorded(link)
-        self._made: dict[tuple[float, int], Client] = {}
+        self.rotates = rotates
+        self._made: dict[tuple[float | None, int], Client] = {}
 
     async def client(self, case: Case) -> Client:
-        limits = case.timeout, case.max_rounds
+        limits = None if self.rotates else case.timeout, case.max_rounds
         if limits not in self._made:
-            made = Client(
-                self.link, **_answers(), timeout=case.timeout, max_rounds=case.max_rounds, name="antiphon-test"
-            )
+            made = Client(self.link, **_answers(), timeout=limits[0], max_rounds=case.max_rounds, name="antiphon-test")
             self._made[limits] = await made.__aenter__()
         return self._made[limits]
 
@@ -86,24 +93,24 @@ async def attempt(case: Case, clients: Clients, *, keyless: bool = False) -> Att
     before = _script.set(script)
     problem = ""
     begun = perf_counter()
-    with clients.link.noting() as turns:
+    with clients.link.noting() as turns, limited(case.timeout) if clients.rotates else nullcontext():
         try:
-            await _called(case, client, clients.link)
+            await _called(case, client, clients)
         except Refused:
             pass  # it is in the transcript, and perhaps expected
         except CallFailed as fault:
             problem = _explained(fault, case)
         finally:
             _script.reset(before)
-    seconds = perf_counter() - begun
+    seconds = sum(turn.seconds for turn in turns) if clients.rotates else perf_counter() - begun
     names = {asked.key: asked.used for asked in script.asked if asked.used} if keyless else {}
     return Attempt(seen=_seen(case, tuple(turns), seconds, names, problem), problem=problem)
 
 
-async def _called(case: Case, client: Client, link: Link) -> None:
+async def _called(case: Case, client: Client, clients: Clients) -> None:
     row = METHODS.get(case.method)
     if row is None or not row.asks or type(case.params.get(row.target or "")) is not str:
-        await _plainly(case, client, link)
+        await _plainly(case, client, clients)
         return
     async for _ in client.watch(case.method, **_wired(case)):
         pass
@@ -118,14 +125,14 @@ def _wired(case: Case) -> JsonObject:
     return {**case.params, "arguments": texts}
 
 
-async def _plainly(case: Case, client: Client, link: Link) -> None:
+async def _plainly(case: Case, client: Client, clients: Clients) -> None:
     """One request of any kind, as it was written, be it wrong."""
     params = {**case.params, "_meta": {**client._meta, **(case.params.get("_meta") or {})}}
     message: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": case.method, "params": params}
     headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": case.method}
     try:
-        async with asyncio.timeout(case.timeout):
-            reply: Any = await link.request(message, headers=headers)
+        async with asyncio.timeout(None if clients.rotates else case.timeout):
+            reply: Any = await clients.link.request(message, headers=headers)
     except TimeoutError:
         raise CallTimeout("server", case.timeout) from None
     if type(reply.get("result")) is not dict and type(reply.get("error")) is not dict:
@@ -150,7 +157,7 @@ def _explained(fault: CallFailed, case: Case) -> str:
     if isinstance(fault, RoundsExceeded):
         return f"{text}: 'maxRounds' allows {case.max_rounds}"
     if isinstance(fault, CallTimeout):
-        return f"{text} ('timeout' says how long it may take)"
+        return f"The server did not answer within {case.timeout:g} s ('timeout' says how long it may take)"
     return text
 
 

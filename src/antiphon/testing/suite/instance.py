@@ -89,7 +89,7 @@ class Instance:
             # Opened by a client: servers of the older era learn but once, at the beginning, what they may ask.
             self._client = Client(link, **Script().handlers(), timeout=None, name="antiphon-test")
             await self._greet(self._client)
-            self._clients = Clients(Shared(link))
+            self._clients = Clients(Shared(link), rotates=bool(self._rotate))
         except BaseException:
             await self.stop()
             raise
@@ -126,6 +126,14 @@ class Instance:
         told = [str(drift) for drift in self._player.drifts]
         self._player.drifts.clear()
         return told
+
+    def command(self) -> list[str]:
+        """What starts the server; whatever it writes to stderr is in the log."""
+        return self._log.kept(_found(self.target.command, self.environment()))
+
+    def environment(self) -> dict[str, str]:
+        """The variables that it is started with, beside those that are there."""
+        return {**self._environment.defaults, **self.target.env}
 
     # --- starting -------------------------------------------------------------------------------------------------
 
@@ -167,9 +175,9 @@ class Instance:
             return eras.connect(target.url, headers=target.headers, era=era, patience=target.startup)
         if target.app:
             return eras.connect(find_app(target.app, target.cwd), era=era)
-        environment = {**self._environment.defaults, **target.env}
-        command = self._log.kept(_found(target.command, environment))
-        return eras.connect(command, env=environment, cwd=target.cwd, era=era, patience=target.startup)
+        return eras.connect(
+            self.command(), env=self.environment(), cwd=target.cwd, era=era, patience=target.startup
+        )
 
     async def _greet(self, client: Client) -> None:
         """A server that answers anything at all has started; one that refuses a greeting as well."""

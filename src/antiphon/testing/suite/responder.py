@@ -1,6 +1,7 @@
 """The REST source of answers: a question is posted as JSON, and the answer comes as JSON."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 
@@ -24,15 +25,24 @@ class Rest:
     def __init__(self, responder: Responder) -> None:
         self._responder = responder
 
+    def __str__(self) -> str:
+        return f"The responder at {self._responder.url}"
+
     async def __call__(self, question: Elicitation | SampleRequest) -> object:
-        body = msgspec.json.encode(posted(question))
+        return await self._answer(posted(question))
+
+    async def roots(self) -> object:
+        """Asked for roots, which a client hears of without a question."""
+        return await self._answer({"key": "roots", "tool": "", "round": 0, "method": "roots/list", "params": {}})
+
+    async def _answer(self, question: Mapping[str, object]) -> object:
         try:
-            return await asyncio.to_thread(self._post, body)
+            return await asyncio.to_thread(self._post, msgspec.json.encode(question))
         except (OSError, ValueError) as fault:
             why = f"HTTP status {fault.code}" if isinstance(fault, HTTPError) else _reason(fault)
+            key = str(question["key"])
             raise CannotAnswer(
-                f"The question {question.key!r} was posted to {self._responder.url}, which gave no answer: {why}",
-                key=question.key,
+                f"The question {key!r} was posted to {self._responder.url}, which gave no answer: {why}", key=key
             ) from None
 
     def _post(self, body: bytes) -> Any:

@@ -4,11 +4,28 @@ What a server keeps in its memory between two legs is lost on the way, as it is 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import perf_counter
 
+from antiphon.errors import CallTimeout
+from antiphon.testing.transcript import waited
 from antiphon.transports.link import Caller, Link, OnNotification
 from antiphon.types import JsonObject
 from antiphon.wire.rev2026 import PROTOCOL_VERSION, REVISION
+
+_limit: ContextVar[float | None] = ContextVar("limit", default=None)
+
+
+@contextmanager
+def limited(seconds: float) -> Generator[None]:
+    """Each leg of the calls made inside this block may take so long. The start of an instance does not count."""
+    before = _limit.set(seconds)
+    try:
+        yield
+    finally:
+        _limit.reset(before)
 
 
 class Rotation:
@@ -19,40 +36,56 @@ class Rotation:
             raise ValueError("A rotation has at least one instance")
         self._make = make
         self._count = count
-        self._links: list[Link] = []
+        self._places: list[asyncio.Task[Link]] = []
         self._leg = 0
-        self._turn = asyncio.Lock()
         self._caller: Caller | None = None
+        self._revision = REVISION
 
     @property
     def revision(self) -> str:
         """What the instances speak."""
-        revision: str = getattr(self._links[0], "revision", REVISION) if self._links else REVISION
-        return revision
+        return self._revision
 
     def introduce(self, caller: Caller) -> None:
         self._caller = caller
 
     async def open(self) -> None:
-        for _ in range(self._count):
-            self._links.append(await self._fresh())
+        self._places = [asyncio.create_task(self._fresh()) for _ in range(self._count)]
+        try:
+            for link in await asyncio.gather(*self._places):
+                self._revision = getattr(link, "revision", REVISION)
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
-        links, self._links = self._links, []
-        for link in links:
-            await link.close()
+        places, self._places = self._places, []
+        for place in places:
+            place.cancel()
+        for place in places:
+            await _close(place)
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        async with self._turn:
-            place = self._leg % self._count
-            self._leg += 1
-            try:
-                return await self._links[place].request(message, headers=headers, on_notification=on_notification)
-            finally:
-                await self._links[place].close()
-                self._links[place] = await self._fresh()
+        place, begun = self._leg % self._count, perf_counter()
+        self._leg += 1
+        ready, done = self._places[place], asyncio.Event()
+        # Started anew while the others serve: nobody waits for it but the leg whose turn it is next.
+        self._places[place] = asyncio.create_task(self._renewed(ready, done))
+        try:
+            link = await asyncio.shield(ready)
+            waited(perf_counter() - begun)
+            return await _within(_limit.get(), link.request(message, headers=headers, on_notification=on_notification))
+        finally:
+            done.set()
+
+    async def _renewed(self, before: asyncio.Task[Link], done: asyncio.Event) -> Link:
+        try:
+            await done.wait()
+        finally:
+            await _close(before)
+        return await self._fresh()
 
     async def _fresh(self) -> Link:
         """An instance that was greeted, and nothing else: some servers tell from the first message who calls."""
@@ -70,3 +103,20 @@ class Rotation:
             await link.close()
             raise
         return link
+
+
+async def _close(place: asyncio.Task[Link]) -> None:
+    """Close the instance of a place, if it has one."""
+    (link,) = await asyncio.gather(place, return_exceptions=True)
+    if not isinstance(link, BaseException):
+        await link.close()
+
+
+async def _within(seconds: float | None, reply: Awaitable[JsonObject]) -> JsonObject:
+    if seconds is None:
+        return await reply
+    try:
+        async with asyncio.timeout(seconds):
+            return await reply
+    except TimeoutError:
+        raise CallTimeout("server", seconds) from None

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self
 
 import msgspec
 
-from antiphon.testing.suite.attempt import attempt
+from antiphon.testing.suite.attempt import Attempt, attempt
 from antiphon.testing.suite.expect import checks
 from antiphon.testing.suite.instance import Instance, Unstarted, printed
 from antiphon.testing.suite.outcome import Check, Outcome, Status, Summary
@@ -21,7 +21,6 @@ from antiphon.testing.suite.selection import Selection
 from antiphon.testing.suite.snapshots import Snapshots
 from antiphon.testing.suite.suite import Capture, Case, Responder, Suite
 from antiphon.testing.suite.variables import filled
-from antiphon.wire.rev2026 import METHODS
 
 OnOutcome = Callable[[Outcome], None]
 EVERYTHING: Final = Selection()
@@ -142,10 +141,10 @@ class Running:
                 found += _captured(case, made.seen, values)
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
             problem = str(fault)
-        if self.settings.replay_safety and not problem and _can_ask(case) and instance.revision >= "2026":
-            from antiphon.testing.suite.safety import safety  # patches clocks: only for those who want it
+        if self.settings.replay_safety and not problem and self._is_replayed(made, instance):
+            from antiphon.testing.suite.safety import safety  # 40 ms, and few want it
 
-            found.append(await safety(case, instance.target))
+            found.append(await safety(case, instance))
         drifts = instance.drifts()
         if drifts:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
@@ -163,6 +162,10 @@ class Running:
             log="" if passed else instance.log(mark),
             seconds=perf_counter() - begun,
         )
+
+    def _is_replayed(self, made: Attempt, instance: Instance) -> bool:
+        """Whether a live server has run something again: a call that took one request was run once."""
+        return made.seen.rounds > 1 and instance.revision >= "2026" and self.settings.replay is None
 
     # --- before a test --------------------------------------------------------------------------------------------
 
@@ -211,11 +214,6 @@ class SetupFailed(Unstarted):
 
 def _responder(fill: Callable[[Any], Any], responder: Responder) -> Responder:
     return Responder(url=str(fill(responder.url)), headers=fill(responder.headers), timeout=responder.timeout)
-
-
-def _can_ask(case: Case) -> bool:
-    row = METHODS.get(case.method)
-    return row is not None and row.asks and row.target in case.params
 
 
 def _stray(instance: Instance) -> str:
