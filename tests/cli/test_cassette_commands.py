@@ -108,7 +108,7 @@ def test_a_recording_over_http_is_written_when_it_is_stopped(start, releases, po
     assert line.startswith("Recording http://127.0.0.1:")
     assert post(line.split()[-1], "tools/list")[0] == 200
     assert recording.signal(signal.SIGTERM) == 0
-    assert "Recorded 1 entries in out.json" in recording.text()
+    assert "Recorded 1 entry in out.json" in recording.text()
     assert [entry.title for entry in Cassette.load(tmp_path / "out.json").entries] == ["tools/list"]
 
 

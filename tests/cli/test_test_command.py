@@ -200,6 +200,13 @@ def test_watching_looks_at_what_matters():
     assert not is_of_interest("/x/notes.txt")
 
 
+def test_watching_does_not_look_at_what_the_tests_write():
+    written = [Path("/x/report.json"), Path("/x/tapes")]
+    assert not is_of_interest("/x/report.json", written)
+    assert not is_of_interest("/x/tapes/s.json", written)
+    assert is_of_interest("/x/data.json", written)
+
+
 def test_a_change_runs_the_tests_again(tmp_path: Path):
     (tmp_path / "s.mcp.yaml").write_text(GOOD)
     command = [sys.executable, "-m", "antiphon", "test", "--watch", "-k", "orders"]

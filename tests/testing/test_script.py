@@ -141,7 +141,7 @@ async def test_one_function_can_answer_everything():
     script = Script(answer)
     assert (await call(script, "deploy", env="prod")).text == "decline - False"
     assert (await call(script, "poem")).text == "A poem"
-    with pytest.raises(AnswerUnscripted, match="The script's function gave none"):
+    with pytest.raises(AnswerUnscripted, match="the script has no answer for it. Its function gave none"):
         await call(Script(lambda question: None), "poem")
 
 
@@ -401,7 +401,7 @@ class Failing:
             {"message": "No", "code": -32602, "data": {"x": 1}, "status": 400},
         ),
         (Disconnected("Gone"), {"message": "Gone"}),
-        (asyncio.CancelledError(), {"message": "No answer came before the call was given up"}),
+        (asyncio.CancelledError(), {"message": "The call was given up"}),
     ],
 )
 async def test_a_failed_request_is_in_the_transcript_as_well(fault, error):

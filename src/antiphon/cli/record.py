@@ -84,7 +84,9 @@ def _record_http(peer: Peer, scribe: "Scribe", output: Path, address: Address, h
     from antiphon.testing.cassette.web import run
 
     def save() -> None:
-        scribe.cassette().save(output)
+        cassette = scribe.cassette()
+        if cassette.entries:  # there may be an older recording in its place
+            cassette.save(output)
 
     gateway = Gateway(peer.text, scribe, hosts=[*address.names, *hosts], rested=save)
     sockets = listen(address)
@@ -94,4 +96,6 @@ def _record_http(peer: Peer, scribe: "Scribe", output: Path, address: Address, h
         save()
     except CassetteBroken as fault:
         raise click.ClickException(str(fault)) from None
-    click.echo(f"Recorded {len(scribe.cassette().entries)} entries in {output}", err=True)
+    count = len(scribe.cassette().entries)
+    told = f"{count} {'entry' if count == 1 else 'entries'} in {output}" if count else "nothing: no client came"
+    click.echo(f"Recorded {told}", err=True)

@@ -167,7 +167,8 @@ def command(
     if watch:
         from antiphon.cli.watching import watch_tests  # needs a package that others need not have
 
-        watch_tests(list(suites) or [Path()])
+        written = [*(Path(file) for _, file in reports if file), *filter(None, [settings["record"]])]
+        watch_tests(list(suites) or [Path()], written)
         return
     chosen = Selection(expression=expression, tags=tag)
     loaded = _loaded(list(suites) or [Path()], variables)
@@ -177,10 +178,10 @@ def command(
     screen = Screen(quiet=quiet, verbose=verbose) if on_screen else None
     settings["era"] = settings["era"] or ""
     summary = _run(loaded, Settings(**settings), chosen, screen)
-    for form, file in reports:
-        _write(form, file, summary)
     if screen is not None:
         screen.finish(summary)
+    for form, file in reports:
+        _write(form, file, summary)
     ctx.exit(UNSTARTED if summary.unstarted else 0 if summary.passed else FAILED)
 
 

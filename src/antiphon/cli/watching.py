@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -13,20 +14,24 @@ FIRST: Final = 200
 _LEFT_OUT: Final = frozenset({"__snapshots__", "__pycache__", "node_modules", ".git", ".venv"})
 
 
-def watch_tests(places: list[Path]) -> None:
-    """Run the tests, and once more after each change, until somebody interrupts."""
+def watch_tests(places: list[Path], written: Iterable[Path] = ()) -> None:
+    """Run the tests, and once more after each change, until somebody interrupts.
+
+    What the tests have ``written`` themselves, such as their reports, is no change.
+    """
     try:
         from watchfiles import watch
     except ImportError:
         raise click.UsageError("--watch needs a package: pip install 'antiphon[reload]'") from None
     again = [sys.executable, "-m", "antiphon", *(word for word in sys.argv[1:] if word != "--watch")]
+    ours = tuple(place.resolve() for place in written)
     folders = {place if place.is_dir() else place.parent for place in [*places, Path()]}
     is_first = True
     try:
         # The first round comes of itself: what changes while the tests run is not missed then.
         for changes in watch(
             *folders,
-            watch_filter=lambda _, path: is_of_interest(path),
+            watch_filter=lambda _, path: is_of_interest(path, ours),
             rust_timeout=FIRST,
             yield_on_timeout=True,
             raise_interrupt=True,
@@ -42,9 +47,11 @@ def watch_tests(places: list[Path]) -> None:
         click.echo("No longer watching", err=True)
 
 
-def is_of_interest(path: str) -> bool:
+def is_of_interest(path: str, written: Collection[Path] = ()) -> bool:
     """Whether a change may be one of the server or its suites."""
-    return path.endswith(_LOOKED_AT) and not _LEFT_OUT & set(Path(path).parts)
+    if not path.endswith(_LOOKED_AT) or _LEFT_OUT & set(Path(path).parts):
+        return False
+    return not any(Path(path).resolve().is_relative_to(place) for place in written)
 
 
 def _run(command: list[str]) -> None:

@@ -48,6 +48,11 @@ class InputRequest(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = True
 
 
+class _Response(msgspec.Struct, frozen=True):
+    id: str
+    value: object
+
+
 Requests: TypeAlias = Mapping[str, JsonObject] | Sequence[InputRequest]
 Responses: TypeAlias = JsonObject | list[JsonObject]
 Send: TypeAlias = Callable[[JsonObject], object]
@@ -65,6 +70,10 @@ class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     problems: tuple[str, ...] = ()
     """What makes it half-shaped: it says that it asks, and breaks the rules of how."""
+
+    @property
+    def is_half_shaped(self) -> bool:
+        return bool(self.problems)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -216,8 +225,9 @@ class InputResponseFixture:
     a model's text, a list of roots, or a whole response; a list holds one answer for each time that the key is asked.
     """
 
-    def __init__(self, answers: Mapping[str, object] | None = None) -> None:
-        self._supplies = {name: Supply(name, given) for name, given in (answers or {}).items()}
+    def __init__(self, answers: "Given | None" = None) -> None:
+        """``answers`` maps keys to answers; or it is a list of ``{"id", "value"}``, as the ``mcptest`` dialect has it."""
+        self._supplies = {name: Supply(name, given) for name, given in _by_key(answers).items()}
         self.asked: list[str] = []
         """The keys that were answered, in order."""
 
@@ -247,11 +257,25 @@ class InputResponseFixture:
         return self._supplies.get(key) or again(key, self._supplies)
 
 
-Fixture: TypeAlias = InputResponseFixture | Mapping[str, object]
+Given: TypeAlias = Mapping[str, object] | Sequence[Mapping[str, object]]
+Fixture: TypeAlias = InputResponseFixture | Given
+
+
+def _by_key(answers: object) -> dict[str, object]:
+    if answers is None:
+        return {}
+    if isinstance(answers, Mapping):
+        return dict(answers)
+    if isinstance(answers, list | tuple):
+        try:
+            return {item.id: item.value for item in msgspec.convert(answers, list[_Response])}
+        except msgspec.ValidationError as fault:
+            raise TypeError(f"A list of answers holds {{'id': ..., 'value': ...}}: {fault}") from None
+    raise TypeError(f"A fixture maps keys to answers, got {answers!r}")
 
 
 def collect_responses(
-    requests: Mapping[str, JsonObject] | Sequence[InputRequest | JsonObject], fixture: Fixture
+    requests: "Mapping[str, JsonObject] | Sequence[InputRequest | JsonObject] | InputRequired", fixture: Fixture | None
 ) -> Responses:
     """The responses to requests, in the dialect of the requests: a map for a map, a list for a list.
 
@@ -259,9 +283,15 @@ def collect_responses(
     dialect are required.
     """
     answers = fixture if isinstance(fixture, InputResponseFixture) else InputResponseFixture(fixture)
-    if isinstance(requests, Mapping):
-        return {key: response_to(key, request, answers.take(key, request)) for key, request in requests.items()}
-    wanted = [_request(item) for item in requests]
+    asked = requests.requests if isinstance(requests, InputRequired) else requests
+    if isinstance(asked, Mapping):
+        for key, request in asked.items():
+            if not isinstance(key, str) or not isinstance(request, dict):
+                raise PeerBroken(f"This is no input request: {key!r}: {request!r}")
+        return {key: response_to(key, request, answers.take(key, request)) for key, request in asked.items()}
+    if not isinstance(asked, list | tuple):
+        raise PeerBroken(f"Input requests are a map, or a list in the mcptest dialect, got {_named(asked)}")
+    wanted = [_request(item) for item in asked]
     return [_value(item, answers) for item in wanted if item.required or item.id in answers]
 
 
@@ -302,6 +332,8 @@ def build_retry_params(original_params: object, state: str | None, responses: Re
     """
     if state is not None and not isinstance(state, str):
         raise TypeError(f"A requestState is echoed as the string it was, got {state!r}")
+    if responses is not None and not isinstance(responses, dict | list):
+        raise TypeError(f"Responses are a map, or a list in the mcptest dialect, got {responses!r}")
     params: JsonObject = dict(original_params) if isinstance(original_params, Mapping) else {}
     params.pop("inputResponses", None)
     params.pop("requestState", None)
@@ -323,8 +355,8 @@ def chain(
     dialect: Dialect | None = None,
 ) -> Generator[JsonObject, object, Any]:
     """The chain as a generator: it yields the parameters to send, takes the response, and returns the last one."""
-    if max_rounds < 0:
-        raise ValueError(f"max_rounds must be 0 or more, got {max_rounds}")
+    if not isinstance(max_rounds, int) or max_rounds < 0:
+        raise ValueError(f"max_rounds must be 0 or more, got {max_rounds!r}")
     answers = fixture if isinstance(fixture, InputResponseFixture) else InputResponseFixture(fixture)
     response = first_response
     done = 0

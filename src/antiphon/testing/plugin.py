@@ -76,10 +76,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "SuiteFile
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    if call.excinfo is not None:
-        if call.when == "call":
-            item.stash[_FAILED] = True
-        if not item.config.getoption("fulltrace", default=False):
+    if call.excinfo is not None and call.when == "call":
+        item.stash[_FAILED] = True
+        is_ours = "mcp_client" in getattr(item, "fixturenames", ())
+        if is_ours and not item.config.getoption("fulltrace", default=False):
             _end_where_the_test_does(call.excinfo.value)
     return (yield)
 
@@ -232,8 +232,8 @@ def _cassette(request: pytest.FixtureRequest, era: str) -> Path | None:
 
 def _server(text: str, config: pytest.Config) -> object:
     """A server in words: ``http://...``, ``shop:app``, ``server.py:app``, ``python server.py``."""
-    # In an ini file quotes are part of the value.
-    text = text.strip().strip("'\"")
+    quoted = re.fullmatch(r"""\s*(["'])([^"']*)\1\s*""", text)
+    text = text if quoted is None else quoted[2]  # in an ini file quotes are part of the value
     if text.startswith(("http://", "https://")):
         return text
     app = _APP.fullmatch(text)
@@ -243,9 +243,12 @@ def _server(text: str, config: pytest.Config) -> object:
         words = command if command[0].endswith(".py") else command[1:] if command[0] in {"python", "python3"} else None
         return command if words is None else [sys.executable, *words]
     if app["place"].endswith(".py"):
-        from antiphon.testing.suite.application import find_app
+        from antiphon.testing.suite.application import AppMissing, find_app
 
-        return find_app(text, config.rootpath)
+        try:
+            return find_app(text, config.rootpath)
+        except AppMissing as fault:
+            pytest.fail("\n\n".join(filter(None, [f"The server to test is {text!r}. {fault}", fault.log])), pytrace=False)
     if str(config.rootpath) not in sys.path:
         sys.path.insert(0, str(config.rootpath))
     try:

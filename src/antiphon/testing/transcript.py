@@ -115,4 +115,4 @@ def _error_of(fault: BaseException) -> JsonObject:
         return error | {name: value for name, value in known.items() if value is not None}
     if isinstance(fault, CallFailed):
         return {"message": str(fault)}
-    return {"message": "No answer came before the call was given up"}
+    return {"message": "The call was given up"}

@@ -147,7 +147,7 @@ async def test_a_test_fails_and_says_why(test: str, name: str, problem: str):
     [
         (
             "{tool: deploy, arguments: {env: prod}}",
-            "The server asks 'confirm' (a form, 'Deploy to prod?', with confirm: boolean), and the script has no",
+            "The server asks 'confirm' (a form, 'Deploy to prod?', with confirm: boolean), and the test has no",
         ),
         (
             "{tool: deploy, arguments: {env: prod}, inputResponses: {confrim: true}}",
@@ -159,7 +159,7 @@ async def test_a_test_fails_and_says_why(test: str, name: str, problem: str):
         ),
         (
             "{tool: slow, timeout: 20ms}",
-            "The server did not answer within 0.02 seconds ('timeout' says how long it may",
+            "The server did not answer within 0.02 s ('timeout' says how long it may",
         ),
         (
             "{tool: deploy, arguments: {env: x}, inputResponses: {confirm: maybe}}",
@@ -181,7 +181,7 @@ async def test_a_broken_test_shows_its_rounds():
 
 async def test_a_timeout_of_the_run_goes_before_those_of_suites():
     made = await outcome("- {name: a, tool: slow, timeout: 1m}", timeout=0.02)
-    assert "within 0.02 seconds" in made.problem
+    assert "within 0.02 s" in made.problem
 
 
 # --- several tests ------------------------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ async def test_questions_are_posted_to_a_responder(desk: HTTPServer):
     assert [one.status for one in made] == ["passed", "passed", "broken", "broken", "broken"], [
         one.problem for one in made
     ]
-    assert "the script has no answer for it" in made[2].problem
+    assert "the test has no answer for it" in made[2].problem
     assert f"was posted to {url}, which gave no answer: HTTP status 404" in made[3].problem
     assert "Connection refused" in made[4].problem
     question, token = desk.heard[0]  # type: ignore[attr-defined]

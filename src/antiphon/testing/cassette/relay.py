@@ -69,11 +69,9 @@ class Relay:
         for work in (self._from_client, self._from_server):
             threading.Thread(target=work, daemon=True).start()
         self._ended.wait()
-        with self._lock:
-            self._save()  # before the server is waited for: clients are impatient, and kill
+        self._save_at_last()  # before the server is waited for: clients are impatient, and kill
         code = self._stopped()
-        with self._lock:
-            self._save()
+        self._save_at_last()
         if not self._spoke and (code > 0 or not self._hung_up):
             raise Disconnected(f"The server's process ended (exit code {code}) before it said anything")
 
@@ -117,6 +115,12 @@ class Relay:
         if self._scribe.is_idle and time.monotonic() - self._saved > PAUSE:
             self._saved = time.monotonic()
             with contextlib.suppress(CassetteBroken):  # the end will tell
+                self._save()
+
+    def _save_at_last(self) -> None:
+        """What a silent server did not say is no recording, and there may be an older one in its place."""
+        with self._lock:
+            if self._spoke:
                 self._save()
 
     def _hang_up(self) -> None:

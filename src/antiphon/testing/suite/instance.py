@@ -190,7 +190,7 @@ class Instance:
             raise Unstarted(self._silent(), self.log()) from None
         except Refused as refused:
             if refused.code is None:
-                raise Unstarted(f"{self.target.text} does not serve MCP: {refused}", self.log()) from None
+                raise Unstarted(self._refused(refused), self.log()) from None
         except CallFailed as fault:
             raise Unstarted(self._told(fault), self.log()) from None
         self.revision = client.protocol_version
@@ -205,11 +205,16 @@ class Instance:
         told = f"The server did not answer within {seconds} of its start ('startup' says how long it may take)."
         return f"{told}{self._printed()}"
 
+    def _refused(self, refused: Refused) -> str:
+        if refused.status in {401, 403}:
+            return f"{self.target.text} lets nobody in: {refused} ('headers' of the server may hold what it wants)"
+        return f"{self.target.text} does not serve MCP: {refused}"
+
     def _told(self, fault: CallFailed) -> str:
         if not isinstance(fault, Disconnected):
             return f"The server cannot be understood: {fault}.{self._printed()}"
         if self.target.url:
-            return f"The server cannot be reached: {fault}"
+            return f"The server cannot be reached: {fault}. Is it running? What has a 'url' is not started here."
         return f"The server did not start: {fault}.{self._printed()}"
 
     def _printed(self) -> str:
