@@ -120,6 +120,13 @@ def test_a_server_that_does_not_start_is_code_3(antiphon, tape):
         assert "Error: The server's process" in ended.stderr
 
 
+def test_a_recording_that_failed_leaves_the_older_one_alone(antiphon, tape):
+    before = tape.read_bytes()
+    ended = antiphon("record", "--output", tape.name, "--target", f'{sys.executable} -c "import nowhere"')
+    assert ended.returncode == 3, ended
+    assert tape.read_bytes() == before
+
+
 def test_a_broken_cassette_is_code_2(run):
     Path("bad.json").write_text('{"antiphon-cassette": 1,\n "entries": [}')
     Path("new.json").write_text('{"antiphon-cassette": 9, "entries": []}')

@@ -130,7 +130,7 @@ def test_variables_are_given_on_the_command_line(antiphon):
 def test_a_time_for_all_calls_is_given_on_the_command_line(antiphon):
     write(f"server: {{app: '{SHOP}'}}\ntests: [{{name: a, tool: slow}}]\n")
     done = antiphon("test", "--timeout", "20ms")
-    assert (done.exit_code, "did not answer within 0.02 seconds" in done.output) == (1, True)
+    assert (done.exit_code, "did not answer within 0.02 s" in done.output) == (1, True)
     assert "a duration is written 500ms" in antiphon("test", "--timeout", "soon").output
 
 

@@ -330,6 +330,39 @@ def test_every_request_of_the_protocol_must_be_answered():
         collect_responses({"confirm": CONFIRM}, InputResponseFixture())
 
 
+def test_answers_may_be_a_list_as_the_other_dialect_has_it():
+    given = [{"id": "confirm", "value": True}]
+    assert collect_responses({"confirm": CONFIRM}, given)["confirm"]["content"] == {"confirm": True}
+    fixture = InputResponseFixture([{"id": "city", "value": "Rome"}])
+    assert collect_responses([{"id": "city", "kind": "string"}], fixture) == [{"id": "city", "value": "Rome"}]
+
+
+def test_what_was_recognized_can_be_answered_as_a_whole():
+    found = recognize_input_required(
+        {"result": {"resultType": "input_required", "inputRequests": {"confirm": CONFIRM}}}
+    )
+    assert collect_responses(found, {"confirm": False})["confirm"]["content"] == {"confirm": False}
+    assert not found.is_half_shaped
+
+
+@pytest.mark.parametrize("requests", [None, 3, "confirm", {"a": None}, {"a": [CONFIRM]}, {1: CONFIRM}, [None], [{}]])
+def test_requests_that_are_none_are_the_servers_fault(requests):
+    with pytest.raises(PeerBroken):
+        collect_responses(requests, {"a": True})
+
+
+@pytest.mark.parametrize("fixture", [3, "yes", [True], [{"id": 1, "value": 2}], [{"value": 2}]])
+def test_a_fixture_that_is_none_is_the_callers_fault(fixture):
+    with pytest.raises(TypeError, match="maps keys to answers|list of answers holds"):
+        collect_responses({"confirm": CONFIRM}, fixture)
+
+
+@pytest.mark.parametrize("responses", ["yes", 3, True])
+def test_responses_that_are_neither_map_nor_list_are_not_sent(responses):
+    with pytest.raises(TypeError, match="Responses are a map"):
+        build_retry_params({}, "state", responses)
+
+
 def test_a_list_holds_one_answer_for_each_time():
     fixture = InputResponseFixture({"confirm": [False, "decline"], "spare": 1})
     assert collect_responses({"confirm": CONFIRM}, fixture)["confirm"]["content"] == {"confirm": False}

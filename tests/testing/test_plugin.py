@@ -244,6 +244,34 @@ def test_the_configuration_may_name_the_server(pytester):
     run(pytester, "--mcp-server", "shop.py").assert_outcomes(passed=1)
 
 
+def test_a_server_that_is_not_there_is_told_without_a_traceback(pytester):
+    pytester.makepyfile(shop=SHOP, test_it="def test(mcp_client):\n    pass")
+    for server, why in {
+        "nowhere:app": "there is no module 'nowhere'",
+        "shop:nothing": "shop has no 'nothing'",
+        "none.py:app": "There is no file *none.py",
+    }.items():
+        outcome = run(pytester, "-o", f"mcp_server={server}")
+        outcome.assert_outcomes(errors=1)
+        outcome.stdout.fnmatch_lines([f"The server to test is '{server}'*{why}*"])
+        outcome.stdout.no_fnmatch_line("*plugin.py*")
+    run(pytester, "-o", "mcp_server='shop:app'").assert_outcomes(passed=1)
+
+
+def test_a_failure_is_shown_where_the_test_is(project):
+    project.makepyfile(
+        """
+        def test_it(mcp_client, answers):
+            answers(confrim=True)
+            mcp_client.call_tool("deploy", {"env": "prod"})
+        """
+    )
+    outcome = run(project)
+    outcome.stdout.fnmatch_lines(["E *AnswerUnscripted: The server asks 'confirm'*", "*.py:3: AnswerUnscripted"])
+    outcome.stdout.no_fnmatch_line("*script.py:*")
+    run(project, "--full-trace").stdout.fnmatch_lines(["*script.py:*"])
+
+
 def test_without_a_server_it_says_how_to_name_one(pytester):
     pytester.makepyfile("def test(mcp_client):\n    pass")
     outcome = run(pytester)

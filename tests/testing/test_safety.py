@@ -262,6 +262,15 @@ async def test_a_process_is_run_twice_and_in_another_one(tmp_path):
     assert "ANTIPHON_KEYS" in report.findings[0].advice
 
 
+async def test_a_step_does_not_excuse_what_stands_beside_it():
+    report = await check("labelled")
+    assert [finding.kind for finding in report.findings] == ["result"]
+    assert "It may come from uuid.uuid4()" in report.findings[0].what
+    report = await check_replay_safety(till.app, "labelled", YES, ignore=["random"])
+    assert report.ok
+    assert "which may come from a step" in report.notes[0]
+
+
 async def test_several_checks_at_a_time_do_not_disturb_each_other():
     reports = await asyncio.gather(*(check(tool) for tool in ("hurry", "stamp", "memory", "reads", "hurry")))
     assert [report.findings[0].kind for report in reports] == ["question", "result", "result", "clock", "question"]

@@ -295,6 +295,24 @@ async def test_answers_that_are_used_up_say_so():
         await call(Script({"again": [True, False]}), "stubborn")
 
 
+async def test_a_list_without_answers_says_so():
+    with pytest.raises(AnswerUnscripted, match="'region'.*and its list of answers is empty"):
+        await call(Script({"region": []}), "deploy", env="prod")
+
+
+async def test_names_for_a_whole_kind_are_not_taken_for_misspelt_keys():
+    with pytest.raises(AnswerUnscripted) as caught:
+        await call(Script({"roots": [], "sample": "x", "login": "accept"}), "twice")
+    assert "meant to be" not in str(caught.value)
+
+
+async def test_without_keys_two_answers_that_fit_are_one_too_many():
+    with pytest.raises(AnswerUnscripted, match="have no keys, and 'a' and 'b' would all fit: put the message"):
+        await call(Script({"a": "eu", "b": "us"}, keyless=True), "deploy", env="prod")
+    with pytest.raises(AnswerUnscripted, match="None of those that are left fits"):
+        await call(Script({"a": "mars", "b": "venus"}, keyless=True), "deploy", env="prod")
+
+
 async def test_an_answer_that_does_not_fit_says_why():
     with pytest.raises(AnswerUnfit, match="'region' does not fit its form.*eu"):
         await call(Script({"region": "mars"}), "deploy", env="prod")

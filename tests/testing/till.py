@@ -70,6 +70,13 @@ async def number(ctx: Context) -> str:
 
 
 @app.tool
+async def labelled(ctx: Context) -> str:
+    await ctx.confirm("Sure?")
+    await ctx.step("ring", ring)
+    return f"Label {uuid.uuid4()}"
+
+
+@app.tool
 async def memory(ctx: Context) -> str:
     if ctx.round == 1:
         opened["count"] = 5

@@ -278,32 +278,34 @@ class HttpDesk:
         line.on_gone = stop = gone.set
         async with self.board.following(key) as wait, self.board.reading(session.id, name, stop):
             # In this order: what is not under way any more has all its events.
-            under_way = await store.get(open_key(session.id, name))
+            asked = await store.get(open_key(session.id, name))
             try:
                 events = await store.read(key, after=last)
             except ValueError:
                 raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
-            if not events and under_way is None:
+            if not events and asked is None:
                 raise InvalidRequest("That stream is over, and what was on it is no longer kept")
             await line.begin(session.id)
             await line.put(b":\n\n")
-            if under_way is not None:
+            if asked is not None:
                 await self.board.resumed(name)
-            quiet = 0.0
+            quiet, under_way = 0.0, asked is not None
             while not gone.is_set():
                 for id_, data in events:
                     last = id_
                     await line.event(f"{name}.{id_}", data)
-                if under_way is None or await self._is_over(session, name, under_way, events):
+                if asked is None or not under_way or await self._is_over(session, name, asked, events):
                     break
                 if await _either(gone, wait, LOOK):
                     quiet = 0.0
                 elif not await self.board.is_alive(name):
-                    await self._mourn(session, name, last)
+                    await self._mourn(session, name, last, asked)
                 elif (quiet := quiet + LOOK) >= KEEP_ALIVE:
                     quiet = 0.0
                     await line.put(b":\n\n")
-                under_way = await store.get(open_key(session.id, name))
+                # What a dead instance had under way has expired rather than ended.
+                is_open = await store.get(open_key(session.id, name)) is not None
+                under_way = is_open or not await self.board.is_alive(name)
                 events = await store.read(key, after=last)
             else:
                 if line.gone:
@@ -316,11 +318,14 @@ class HttpDesk:
             return False
         return id_ != b"null" or await self._service.store.get(open_key(session.id, name)) is None
 
-    async def _mourn(self, session: Session, name: str, last: str) -> None:
-        """The instance is dead that worked on a call: end its stream, unless that had ended after all."""
+    async def _mourn(self, session: Session, name: str, last: str, asked: bytes) -> None:
+        """The instance is dead that worked on a call: end its stream, unless that had ended after all.
+
+        Nobody keeps alive any more what says that the call is under way, so it may have expired meanwhile.
+        """
         store, key = self._service.store, stream_key(session.id, name)
-        asked = await store.take(open_key(session.id, name))
-        if asked is None or any(_is_reply(data) for _, data in await store.read(key, after=last)):
+        await store.take(open_key(session.id, name))
+        if any(_is_reply(data) for _, data in await store.read(key, after=last)):
             return
         log.warning("a stream was taken up whose instance is gone")
         fault = InternalError("The server instance that worked on this call is gone. Call again.")

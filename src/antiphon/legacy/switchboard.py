@@ -177,9 +177,7 @@ class Switchboard:
     async def is_alive(self, name: str) -> bool:
         """Whether the instance lives that a stream comes from."""
         owner = owner_of(name)
-        if owner == self.instance:
-            return name in self._replies
-        return await self._lives(owner)
+        return owner == self.instance or await self._lives(owner)
 
     @contextlib.asynccontextmanager
     async def following(self, channel: str) -> AsyncGenerator[Callable[[float], Awaitable[bool]]]:

@@ -226,7 +226,7 @@ class InputResponseFixture:
     """
 
     def __init__(self, answers: "Given | None" = None) -> None:
-        """``answers`` maps keys to answers; or it is a list of ``{"id", "value"}``, as the ``mcptest`` dialect has it."""
+        """``answers`` maps keys to answers, or is a list of ``{"id", "value"}`` as in the ``mcptest`` dialect."""
         self._supplies = {name: Supply(name, given) for name, given in _by_key(answers).items()}
         self.asked: list[str] = []
         """The keys that were answered, in order."""

@@ -248,7 +248,9 @@ def _server(text: str, config: pytest.Config) -> object:
         try:
             return find_app(text, config.rootpath)
         except AppMissing as fault:
-            pytest.fail("\n\n".join(filter(None, [f"The server to test is {text!r}. {fault}", fault.log])), pytrace=False)
+            pytest.fail(
+                "\n\n".join(filter(None, [f"The server to test is {text!r}. {fault}", fault.log])), pytrace=False
+            )
     if str(config.rootpath) not in sys.path:
         sys.path.insert(0, str(config.rootpath))
     try:

@@ -339,8 +339,8 @@ def _advice(cause: list[Sighting], when: str) -> str:
     if when == _ELSEWHERE:
         return "Keep nothing in the process between rounds: use ctx.step, input_required(state=...), or a store."
     return (
-        "Whatever differs from run to run belongs into a step: await ctx.step('name', function). A step of the last round"
-        " runs again if that request is sent twice, unless the server has a store."
+        "Whatever differs from run to run belongs into a step: await ctx.step('name', function). A step of the last"
+        " round runs again if that request is sent twice, unless the server has a store."
     )
 
 

@@ -275,7 +275,9 @@ class Script:
     def _used_up(self, asked: Asked, supply: Supply) -> str:
         used = "" if supply.name == asked else f" (it goes by {supply.name!r})"
         if not supply.times:
-            return f"The server asks {described(asked)}, and its list of answers is empty{used}. {self._before()}".rstrip()
+            return (
+                f"The server asks {described(asked)}, and its list of answers is empty{used}. {self._before()}".rstrip()
+            )
         spent = "its only answer is" if supply.times == 1 else f"its {supply.times} answers are"
         return f"The server asks {described(asked)} once more, and {spent} used up{used}. {self._before()}".rstrip()
 

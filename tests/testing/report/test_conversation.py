@@ -83,6 +83,11 @@ def test_a_refusal_has_its_code_and_its_data():
     assert refusal.failed
 
 
+def test_an_answer_that_never_came_is_no_refusal():
+    said = last(error={"message": "The server's process ended"})
+    assert (said.title, said.text, said.failed) == ("no answer", "The server's process ended", True)
+
+
 def test_a_tool_that_fails_is_not_a_refusal():
     said = last(result={"content": [{"type": "text", "text": "no"}], "isError": True})
     assert (said.kind, said.title, said.failed) == ("result", "fails", True)

@@ -27,6 +27,22 @@ def test_a_passing_test_is_one_line():
     ]
 
 
+def test_a_run_of_which_nothing_was_shown_is_its_sum_alone():
+    sheet = io.StringIO()
+    Printer(Console(file=sheet, width=80)).finish(of(PASSED))
+    assert sheet.getvalue() == "1 passed in 1.5 s\n"
+
+
+def test_the_lines_of_a_problem_stay_lines():
+    check = Check(name="replay safety", passed=False, problem="It is not safe:\n  The clock.\n    at till.py:18")
+    told = render(of(msgspec.structs.replace(FAILED, checks=(check,), log="")), width=80)
+    assert told.splitlines()[-5:-2] == [
+        "  ✗ replay safety  It is not safe:",
+        "  │   The clock.",
+        "  │     at till.py:18",
+    ]
+
+
 def test_verbose_shows_the_conversation_of_a_passing_test_too():
     assert "server ◀─ asks confirm: Deploy shop 2.4.0 to prod?" in render(of(PASSED), verbose=True)
 

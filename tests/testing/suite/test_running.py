@@ -388,6 +388,7 @@ class Desk(BaseHTTPRequestHandler):
         question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.heard.append((question, self.headers.get("X-Token")))  # type: ignore[attr-defined]
         answers = {"name": b'"Ann"', "age": b'{"value": 41}', "confirm": b"null", "hello": b"not JSON"}
+        answers["roots"] = b'["file:///desk"]'
         self.send_response(200 if question["key"] in answers else 404)
         self.end_headers()
         self.wfile.write(answers.get(question["key"], b""))
@@ -423,13 +424,27 @@ async def test_questions_are_posted_to_a_responder(desk: HTTPServer):
     assert [one.status for one in made] == ["passed", "passed", "broken", "broken", "broken"], [
         one.problem for one in made
     ]
-    assert "the test has no answer for it" in made[2].problem
+    assert f"the test has no answer for it. The responder at {url} gave none." in made[2].problem
     assert f"was posted to {url}, which gave no answer: HTTP status 404" in made[3].problem
     assert "Connection refused" in made[4].problem
+    assert "was posted to http://127.0.0.1:9/" in made[4].problem
     question, token = desk.heard[0]  # type: ignore[attr-defined]
     assert token == "s3cret"
     assert (question["key"], question["tool"], question["round"]) == ("name", "survey", 1)
     assert question["params"]["message"] == "Your name?"
+
+
+async def test_roots_are_asked_of_a_responder_too(desk: HTTPServer):
+    responder = f"inputResponder: {{url: 'http://127.0.0.1:{desk.server_port}/'}}"
+    made = await outcomes(
+        f"""
+        - {{name: a, tool: four, {responder}, inputResponses: {{hello: Hi}}, expect: {{text: "Hi in file:///desk"}}}}
+        - {{name: b, tool: four, {responder}, inputResponses: {{hello: Hi, x: {{roots: ["file:///x"]}}}},
+            expect: {{text: "Hi in file:///x"}}}}
+        """
+    )
+    assert [one.status for one in made] == ["passed", "passed"], [one.problem for one in made]
+    assert [question["method"] for question, _ in desk.heard] == ["roots/list"]  # type: ignore[attr-defined]
 
 
 # --- rotation, recording ------------------------------------------------------------------------------------------
@@ -472,10 +487,11 @@ async def test_what_was_not_recorded_cannot_be_replayed(tmp_path: Path):
 
 
 async def test_replay_safety_is_checked_beside_the_test():
-    first, second = await outcomes(
+    first, second, third = await outcomes(
         """
         - {name: safe, tool: deploy, arguments: {env: x}, expect: {text: Deployed to x}}
         - {name: not, tool: dated}
+        - {name: asks nothing, tool: order, arguments: {item: x}}
         """,
         "defaults: {inputResponses: {confirm: true}}",
         replay_safety=True,
@@ -483,6 +499,7 @@ async def test_replay_safety_is_checked_beside_the_test():
     assert first.status == "passed", first
     assert [check.name for check in first.checks] == ["text", "replay safety"]
     assert (second.status, second.failures[0].name) == ("failed", "replay safety")
+    assert (third.status, third.checks) == ("passed", ())
     assert "dated" in second.failures[0].problem
 
 

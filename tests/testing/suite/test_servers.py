@@ -2,6 +2,8 @@
 
 import socket
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from textwrap import dedent
 
@@ -99,6 +101,27 @@ async def test_a_server_that_cannot_be_reached_is_told():
         )
 
 
+class Porter(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+async def test_a_server_that_lets_nobody_in_is_told_with_what_may_help():
+    with HTTPServer(("127.0.0.1", 0), Porter) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            made = await summary(f"{{url: 'http://127.0.0.1:{server.server_port}/', era: modern}}")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert "lets nobody in" in told(made)
+    assert "'headers' of the server" in told(made)
+
+
 async def test_a_server_that_dies_in_a_test_is_told_with_its_stderr(tmp_path: Path):
     code = """
         import os, sys
@@ -185,6 +208,53 @@ async def test_every_test_runs_in_both_eras():
         ("counts", "2025", "passed"),
         ("old", "2025", "passed"),
     ]
+
+
+ONE_THING_AT_A_TIME = """
+    import json
+    import sys
+
+    def send(**message):
+        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+    def read(id):
+        for line in sys.stdin:
+            if json.loads(line).get("id") == id:
+                return json.loads(line)
+
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message["method"] == "initialize":
+            info = {"name": "simple", "version": "1"}
+            send(id=message["id"], result={"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info})
+        elif message["method"] == "tools/call":
+            form = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+            send(id="q", method="elicitation/create", params={"message": "Sure?", "requestedSchema": form})
+            answer = read("q")
+            send(id=message["id"], result={"content": [{"type": "text", "text": json.dumps("result" in answer)}]})
+"""
+
+
+async def test_a_simple_older_server_is_told_that_nobody_answers_before_the_next_call(tmp_path: Path):
+    tests = """tests:
+      - {name: is not answered, tool: x, timeout: 5s}
+      - {name: is answered, tool: x, timeout: 5s, inputResponses: {a: {ok: true}}, expect: {text: "true"}}
+    """
+    first, second = (await summary(f"{{{script(tmp_path, ONE_THING_AT_A_TIME)}, era: legacy}}", tests)).outcomes
+    assert "the test has no answer for it" in first.problem
+    assert second.status == "passed", second
+
+
+async def test_a_server_of_the_newer_era_alone_is_told_in_the_older_one(tmp_path: Path):
+    code = """
+        import json, sys
+        for line in sys.stdin:
+            message = json.loads(line)
+            error = {"code": -32601, "message": "What is this?"}
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+    """
+    made = await summary(f"{{{script(tmp_path, code)}, era: legacy}}")
+    assert told(made).startswith("The server opens no session")
 
 
 async def test_both_eras_are_recorded_and_replayed(tmp_path: Path):

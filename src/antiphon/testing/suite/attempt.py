@@ -100,6 +100,8 @@ async def attempt(case: Case, clients: Clients, *, keyless: bool = False) -> Att
             pass  # it is in the transcript, and perhaps expected
         except CallFailed as fault:
             problem = _explained(fault, case)
+            # Whoever is told that nobody answers is told before the next call: simple servers wait for one thing.
+            await asyncio.sleep(0)
         finally:
             _script.reset(before)
     seconds = sum(turn.seconds for turn in turns) if clients.rotates else perf_counter() - begun

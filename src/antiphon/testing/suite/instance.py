@@ -175,22 +175,25 @@ class Instance:
             return eras.connect(target.url, headers=target.headers, era=era, patience=target.startup)
         if target.app:
             return eras.connect(find_app(target.app, target.cwd), era=era)
-        return eras.connect(
-            self.command(), env=self.environment(), cwd=target.cwd, era=era, patience=target.startup
-        )
+        return eras.connect(self.command(), env=self.environment(), cwd=target.cwd, era=era, patience=target.startup)
 
     async def _greet(self, client: Client) -> None:
         """A server that answers anything at all has started; one that refuses a greeting as well."""
+        is_open = False
         try:
             # Where the era must be found out, each of them has its time.
             async with asyncio.timeout(self.target.startup * (2 if self.era == "auto" else 1)):
                 await client.__aenter__()
+                is_open = True
                 await client.discover()
         except TimeoutError:
             raise Unstarted(self._silent(), self.log()) from None
         except Refused as refused:
             if refused.code is None:
                 raise Unstarted(self._refused(refused), self.log()) from None
+            if not is_open:
+                why = f"The server opens no session, which it takes to speak 2025-11-25 and before: {refused}"
+                raise Unstarted(why, self.log()) from None
         except CallFailed as fault:
             raise Unstarted(self._told(fault), self.log()) from None
         self.revision = client.protocol_version
@@ -214,7 +217,7 @@ class Instance:
         if not isinstance(fault, Disconnected):
             return f"The server cannot be understood: {fault}.{self._printed()}"
         if self.target.url:
-            return f"The server cannot be reached: {fault}. Is it running? What has a 'url' is not started here."
+            return f"The server cannot be reached: {fault}. Is it running? A server behind a URL is not started here."
         return f"The server did not start: {fault}.{self._printed()}"
 
     def _printed(self) -> str:

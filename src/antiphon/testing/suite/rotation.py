@@ -37,6 +37,7 @@ class Rotation:
         self._make = make
         self._count = count
         self._places: list[asyncio.Task[Link]] = []
+        self._closing: set[asyncio.Task[None]] = set()
         self._leg = 0
         self._caller: Caller | None = None
         self._revision = REVISION
@@ -62,8 +63,7 @@ class Rotation:
         places, self._places = self._places, []
         for place in places:
             place.cancel()
-        for place in places:
-            await _close(place)
+        await asyncio.gather(*map(self._close_soon, places), *self._closing)
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
@@ -84,8 +84,16 @@ class Rotation:
         try:
             await done.wait()
         finally:
-            await _close(before)
+            closing = self._close_soon(before)
+        # Whoever has no use for a new instance still closes the old one to its end.
+        await asyncio.shield(closing)
         return await self._fresh()
+
+    def _close_soon(self, place: asyncio.Task[Link]) -> asyncio.Task[None]:
+        closing = asyncio.create_task(_close(place))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        return closing
 
     async def _fresh(self) -> Link:
         """An instance that was greeted, and nothing else: some servers tell from the first message who calls."""
