@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(max(2, os.cpu_count() or 2))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check conformance bench docs fuzz clean
+.PHONY: help demo test heavy check conformance bench docs fuzz clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -14,7 +14,10 @@ demo: $(VENV)/.ready ## serve the sample, call it, print the exchange
 	$(PY) examples/demo.py
 
 test: $(VENV)/.ready ## run the tests, the official clients among them
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not heavy"
+
+heavy: $(VENV)/.ready ## run the tests that take long: every example with every official SDK, instances, leaks
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m heavy
 
 check: $(VENV)/.ready ## lint, formatting and types
 	$(PY) -m ruff check .

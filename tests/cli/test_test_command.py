@@ -191,6 +191,7 @@ def test_the_format_is_printed_for_editors(antiphon):
 def test_replay_safety_is_not_checked_at_the_same_time(antiphon):
     write(GOOD)
     assert "runs with -j 1" in antiphon("test", "--replay-safety", "-j", "2").output
+    assert "--effect says what --replay-safety looks for" in antiphon("test", "--effect", "shop.charge").output
 
 
 def test_watching_looks_at_what_matters():

@@ -22,7 +22,7 @@ from antiphon import (
 
 from .conftest import INSTALL_TIMEOUT, answers, end, free_port, run
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.heavy]
 
 HERE = Path(__file__).parent
 

@@ -19,7 +19,7 @@ from antiphon.rounds.seal import generate_key
 
 from .conversations import Conversation, conversations
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.heavy]
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples" / "asking"

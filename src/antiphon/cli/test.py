@@ -118,6 +118,13 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 @click.option("--record", metavar="FOLDER", type=_FOLDER, help="Keep what is said in FOLDER, to replay it.")
 @click.option("--replay", metavar="FOLDER", type=_FOLDER, help="Run no server: answer from what --record kept.")
 @click.option("--replay-safety", is_flag=True, help="Run every round twice, and on a fresh server, and compare.")
+@click.option(
+    "--effect",
+    "effects",
+    metavar="FUNCTION",
+    multiple=True,
+    help="With --replay-safety: shop.payments.charge must not run in several rounds, outside of a step.",
+)
 @click.option("--watch", is_flag=True, help="Run again whenever a file changes.")
 @click.option(
     "--report",
@@ -164,6 +171,8 @@ def command(
         raise click.UsageError("--record and --replay exclude each other")
     if settings["replay_safety"] and settings["jobs"] > 1:
         raise click.UsageError("--replay-safety watches the clock of the whole process: it runs with -j 1")
+    if settings["effects"] and not settings["replay_safety"]:
+        raise click.UsageError("--effect says what --replay-safety looks for, and that is not there")
     if watch:
         from antiphon.cli.watching import watch_tests  # needs a package that others need not have
 

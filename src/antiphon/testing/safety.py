@@ -178,6 +178,7 @@ class _Trial:
         self._answers = answers
         self._written = written
         self._ignore = ignore
+        self._is_observed = False
         self._differing: list[Finding] = []
         self._sightings: dict[Sighting, list[int]] = {}
         self.rounds = 0
@@ -186,6 +187,7 @@ class _Trial:
 
     async def run(self, server: Instances, observer: Observer | None, max_rounds: int) -> None:
         """The call as it is, and then each of its rounds again: a token may be good for one use only."""
+        self._is_observed = observer is not None
         again: list[_Again] = []
         pending: Pending | None = None
         responses: JsonObject = {}
@@ -302,7 +304,7 @@ class _Trial:
                 kind=found.kind,
                 what=f"{found.what}. It may come from {reasons}." if reasons else f"{found.what}.",
                 where=found.where,
-                advice=_advice(round_.causes, when),
+                advice=_advice(round_.causes, when, is_observed=self._is_observed),
                 rounds=(round_.number,),
                 key=found.key,
             )
@@ -332,16 +334,15 @@ _REMEDIES: Final[dict[str, str]] = {
 }
 
 
-def _advice(cause: list[Sighting], when: str) -> str:
+def _advice(cause: list[Sighting], when: str, *, is_observed: bool) -> str:
     kinds = {sight.kind for sight in cause}
     if kinds:
         return " ".join(_REMEDIES[kind] for kind in ("clock", "random") if kind in kinds)
     if when == _ELSEWHERE:
         return "Keep nothing in the process between rounds: use ctx.step, input_required(state=...), or a store."
-    return (
-        "Whatever differs from run to run belongs into a step: await ctx.step('name', function). A step of the last"
-        " round runs again if that request is sent twice, unless the server has a store."
-    )
+    advice = "Whatever differs from run to run belongs into a step: await ctx.step('name', function)."
+    # Where steps can be seen, one that ran in the last round is a note and no finding.
+    return advice if is_observed else f"{advice} A step of the last round runs once only if the server has a store."
 
 
 def _first_of_each(findings: list[Finding]) -> list[Finding]:

@@ -12,7 +12,7 @@ from antiphon import Accepted, CallTimeout, CannotAnswer, Change, Client, Declin
 from client.until import until
 from peers.conftest import INSTALL_TIMEOUT, answers, end, free_port, run
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.heavy]
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE.parent.parent.parent / "scripts"

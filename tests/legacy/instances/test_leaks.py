@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from legacy.instances.measure import FULL, SESSIONS
+from legacy.instances.measure import SESSIONS
 from legacy.instances.older import REVISION, OlderClient, Refusal, closed
 
 SERVER = Path(__file__).parent / "abandoned.py"
-SESSION_TTL = 10.0 if FULL else 2.0
+SESSION_TTL = 10.0
 CONNECTIONS = 8
 WITH_STREAM = 100
 WITH_QUESTION = 100
@@ -108,6 +108,7 @@ async def drop_questions(port: int, number: int) -> list[OlderClient]:
     return await asyncio.gather(*(one() for _ in range(number)))
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc, which tells of its heap")
 async def test_nothing_stays_of_sessions_that_were_abandoned(port: int) -> None:
     async with asyncio.timeout(2 * PATIENCE):
@@ -116,7 +117,7 @@ async def test_nothing_stays_of_sessions_that_were_abandoned(port: int) -> None:
         for client in [*await drop_streams(port, WITH_STREAM), *await drop_questions(port, WITH_QUESTION)]:
             await client.end()
         held_at_ends = [await until_all_is_gone(port)]
-        for _ in range(2 if FULL else 1):
+        for _ in range(2):
             await open_sessions(port, SESSIONS)
             await drop_streams(port, WITH_STREAM)
             await drop_questions(port, WITH_QUESTION)

@@ -12,7 +12,7 @@ from mcp.types import ElicitResult
 from redis.asyncio import Redis
 
 from legacy.instances.cluster import Cluster, agree, text_of
-from legacy.instances.measure import CLIENTS, at_length
+from legacy.instances.measure import CLIENTS
 from legacy.instances.older import Answer, Event, OlderClient, Refusal
 from redis_server import start_redis
 
@@ -183,7 +183,7 @@ async def test_what_a_client_missed_is_told_again_at_another_instance(cluster: C
             await client.end()
 
 
-@at_length
+@pytest.mark.heavy
 async def test_a_client_that_stays_away_finds_out_that_its_call_was_given_up(cluster: Cluster) -> None:
     async with cluster.whole() as front:
         first, second, third, _ = front.ports

@@ -19,7 +19,7 @@ from antiphon.testing.cassette.scribe import Scribe
 from antiphon.testing.cassette.stage import Stage
 from antiphon.testing.cassette.tape import Cassette
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.heavy]
 
 ROOT = Path(__file__).parents[3]
 PEERS = ROOT / "tests" / "peers"

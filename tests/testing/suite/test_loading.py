@@ -242,6 +242,12 @@ def test_variables_are_given_from_outside_as_well(monkeypatch: pytest.MonkeyPatc
     assert loads(text, port=8000, more=1).variables["place"] == "prod"
 
 
+def test_a_text_from_outside_is_the_number_or_the_flag_that_it_replaces():
+    text = "variables: {n: 1, x: 0.5, on: true, word: a}\nserver: {app: x}\ntests: [{name: a, tool: b}]"
+    assert loads(text, n="2", x="3", on="false", word="7").variables == {"n": 2, "x": 3, "on": False, "word": "7"}
+    assert loads(text, n="many", x="true", on="1").variables == {"n": "many", "x": "true", "on": "1", "word": "a"}
+
+
 # --- anything at all ----------------------------------------------------------------------------------------------
 
 WORDS = ["server", "tests", "app", "name", "tool", "expect", "text", "${x}", "$.a", "matches", "(", "x", "contains"]

@@ -499,8 +499,22 @@ async def test_replay_safety_is_checked_beside_the_test():
     assert first.status == "passed", first
     assert [check.name for check in first.checks] == ["text", "replay safety"]
     assert (second.status, second.failures[0].name) == ("failed", "replay safety")
-    assert (third.status, third.checks) == ("passed", ())
     assert "dated" in second.failures[0].problem
+    assert (third.status, third.checks) == ("passed", ())
+
+
+async def test_effects_are_declared_for_replay_safety(tmp_path: Path):
+    (tmp_path / "mailer_of_tests.py").write_text(
+        "from antiphon import Context, Server\napp = Server('mailer')\ndef mail() -> None: ...\n"
+        "@app.tool\nasync def send(ctx: Context) -> str:\n    mail()\n    return str(await ctx.confirm('Sure?'))\n"
+    )
+    mailer = suite(
+        "- {name: a, tool: send, inputResponses: {confirm: true}}", server="{app: mailer_of_tests.py}", folder=tmp_path
+    )
+    for effects, passed in {(): True, ("mailer_of_tests.mail",): False}.items():
+        made = await run(mailer, settings=Settings(replay_safety=True, effects=effects))
+        assert made.passed == passed, made.outcomes
+    assert "mailer_of_tests.mail() ran in rounds 1 and 2" in made.outcomes[0].failures[0].problem
 
 
 async def test_runs_do_not_leave_tasks_behind():

@@ -47,6 +47,12 @@ async def test_a_server_that_fails_to_start_is_told_with_its_stderr(tmp_path: Pa
     assert "ModuleNotFoundError: No module named 'no_such_module'" in made.outcomes[0].log
 
 
+async def test_a_program_on_no_path_is_looked_for_beside_the_interpreter(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "/bin")
+    made = await summary(f"{{command: [antiphon, serve, '{SHOP}'], era: modern}}")
+    assert made.passed, made.outcomes
+
+
 async def test_a_command_that_is_not_there_is_named():
     assert told(await summary("{command: [no-such-command]}")) == (
         "The server did not start: there is no command 'no-such-command'"

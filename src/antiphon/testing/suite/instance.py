@@ -234,13 +234,17 @@ def printed(lines: list[str]) -> str:
 def _found(command: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
     """The command, if there is one to run.
 
-    ``python`` is that of the virtual environment that is active; where none is, the one that runs this.
+    ``python`` is that of the virtual environment that is active; where none is, the one that runs this. What is on no
+    path may still stand beside it, as ``antiphon`` itself does.
     """
     program, *words = command
     known = {**os.environ, **environment}
     if program in {"python", "python3"} and not known.get("VIRTUAL_ENV"):
         program = sys.executable
     if shutil.which(program, path=known.get("PATH")) is None:
+        beside = shutil.which(program, path=str(Path(sys.executable).parent))
+        if beside is not None:
+            return [beside, *words]
         raise Unstarted(f"The server did not start: there is no command {program!r}")
     return [program, *words]
 

@@ -81,6 +81,17 @@ def _read(page: Document, given: Mapping[str, object]) -> Suite:
     raise AssertionError("what is wrong has a reason")
 
 
+def _like(own: object, given: object) -> object:
+    """A text from the command line, as the number or the flag that the suite has in its place."""
+    if not isinstance(given, str) or not isinstance(own, int | float):
+        return given
+    try:
+        read: object = msgspec.json.decode(given)
+    except msgspec.DecodeError:
+        return given
+    return read if isinstance(read, bool) == isinstance(own, bool) and isinstance(read, int | float) else given
+
+
 class _Builder:
     """A suite out of what a document's record held."""
 
@@ -91,7 +102,8 @@ class _Builder:
         self._fields = fields
         self._references = references
         self._folder = page.file.absolute().parent
-        self._variables = self._resolved({**fields.get("variables", {}), **given})
+        own: Mapping[str, object] = fields.get("variables", {})
+        self._variables = self._resolved({**own, **{name: _like(own.get(name), it) for name, it in given.items()}})
         shared = fields.get("defaults")
         self._defaults: dict[str, Any] = {} if shared is None else shared.values
 

@@ -44,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A folder of recordings that answer instead of servers."""
     replay_safety: bool = False
     """Whether every round is run twice, and on a fresh server, and compared."""
+    effects: Sequence[str] = ()
+    """Functions that must not run in several rounds, by name, for ``replay_safety``."""
 
 
 class Running:
@@ -144,7 +146,7 @@ class Running:
         if self.settings.replay_safety and not problem and self._is_replayed(made, instance):
             from antiphon.testing.suite.safety import safety  # 40 ms, and few want it
 
-            found.append(await safety(case, instance))
+            found.append(await safety(case, instance, self.settings.effects))
         drifts = instance.drifts()
         if drifts:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)

@@ -1,5 +1,7 @@
 """Replay safety of a suite's tests: the same call with every round run twice, and on a fresh server."""
 
+from collections.abc import Sequence
+
 from antiphon.errors import AntiphonError
 from antiphon.testing.connection import Connection
 from antiphon.testing.safety import check_replay_safety
@@ -10,12 +12,14 @@ from antiphon.testing.suite.outcome import Check
 from antiphon.testing.suite.suite import Case
 
 
-async def safety(case: Case, instance: Instance) -> Check:
+async def safety(case: Case, instance: Instance, effects: Sequence[str] = ()) -> Check:
     """Whether a test's call is safe to replay. It is made several times more, on servers of its own."""
     call = {"method": case.method, "params": case.params}
     try:
-        report = await check_replay_safety(_target(instance), call, script_of(case), max_rounds=case.max_rounds)
-    except (AntiphonError, ValueError) as fault:
+        report = await check_replay_safety(
+            _target(instance), call, script_of(case), effects=effects, max_rounds=case.max_rounds
+        )
+    except (AntiphonError, ValueError, TypeError) as fault:
         return Check(name="replay safety", passed=False, problem=f"It cannot be checked: {fault}", place=case.place)
     return Check(name="replay safety", passed=report.ok, problem="" if report.ok else str(report), place=case.place)
 
