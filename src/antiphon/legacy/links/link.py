@@ -104,6 +104,9 @@ class LegacyLink:
             raise Disconnected("The client is closed")
         if session.fault is not None:
             raise again(session.fault)
+        if session.has_something_to_say:
+            # What is to be said of an earlier call goes first: some servers do one thing at a time.
+            await asyncio.sleep(0)
         return session
 
     async def _start_again(self, lost: Session) -> None:

@@ -96,6 +96,10 @@ class Session:
     def done(self, call: Call) -> None:
         self._calls.pop(call.id, None)
 
+    @property
+    def has_something_to_say(self) -> bool:
+        return bool(self._tasks)
+
     def leave(self, call: Call, why: BaseException | None = None) -> None:
         """Give a call up, and tell the server unless it knows."""
         if self._calls.pop(call.id, None) is None:
