@@ -19,6 +19,7 @@ from antiphon.rounds.seal import generate_key
 
 KEY = generate_key(b"i" * 32)
 INSTANCE = Path(__file__).parent / "instance.py"
+pytestmark = pytest.mark.heavy
 FLOWS = 200
 AT_ONCE = 20
 SENDS = 100

@@ -26,6 +26,8 @@ from pseudo_terminal import (
 )
 from served import CLINIC, ODD, SCRIPT, served
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def clinic():

@@ -13,6 +13,7 @@ import pytest
 from antiphon import Client, Disconnected
 from antiphon.rounds.seal import generate_key
 
+pytestmark = pytest.mark.heavy
 HERE = Path(__file__).parent
 PATIENCE = 30.0
 

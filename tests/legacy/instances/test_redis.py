@@ -16,6 +16,7 @@ from legacy.instances.measure import CLIENTS
 from legacy.instances.older import Answer, Event, OlderClient, Refusal
 from redis_server import start_redis
 
+pytestmark = pytest.mark.heavy
 SESSION_TTL = 4.0
 SOON = 5.0
 
@@ -183,7 +184,6 @@ async def test_what_a_client_missed_is_told_again_at_another_instance(cluster: C
             await client.end()
 
 
-@pytest.mark.heavy
 async def test_a_client_that_stays_away_finds_out_that_its_call_was_given_up(cluster: Cluster) -> None:
     async with cluster.whole() as front:
         first, second, third, _ = front.ports

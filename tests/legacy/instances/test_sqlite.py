@@ -8,6 +8,7 @@ import pytest
 from legacy.instances.cluster import Cluster, agree, text_of
 from legacy.instances.older import Event
 
+pytestmark = pytest.mark.heavy
 SOON = 5.0
 
 
@@ -39,7 +40,6 @@ async def test_a_change_at_one_instance_is_told_on_a_stream_at_the_other(cluster
                     break
 
 
-@pytest.mark.heavy
 async def test_a_stream_goes_on_at_the_other_instance_until_the_first_one_dies(cluster: Cluster) -> None:
     async with cluster.whole() as front, front.client() as client:
         first, second = front.ports

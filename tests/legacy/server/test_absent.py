@@ -42,7 +42,9 @@ def without(*command, **options):
 
 @pytest.mark.heavy
 def test_the_modern_suite_passes_without_the_older_era():
-    done = without("-m", "pytest", "-q", "--no-header", "-p", "absent", "-p", "no:cacheprovider", "-m", "not heavy", *SUITE)
+    done = without(
+        "-m", "pytest", "-q", "--no-header", "-p", "absent", "-p", "no:cacheprovider", "-m", "not heavy", *SUITE
+    )
     assert done.returncode == 0, done.stdout[-3000:]
     passed = int(done.stdout.split(" passed")[0].rsplit(maxsplit=1)[-1])
     assert passed > 2000
