@@ -250,7 +250,8 @@ def commands_of(block: Block) -> list[tuple[str, str]]:
 
 def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPHON")}
-    return {**kept, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}", "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+    return {**kept, "PATH": path, "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
 
 
 def _base_in(text: str) -> str:

@@ -106,11 +106,11 @@ class Waiting:
             asked.answer.set_result(message)
         return True
 
-    def give_up(self, session: str | None = None) -> None:
-        """The client is gone: nobody will answer what was asked of it."""
+    def give_up(self, session: str | None = None, *, why: str = "The client went away before it had answered") -> None:
+        """Nobody will answer what was asked, in the session or in all of them."""
         for asked in list(self._asked.values()):
             if session is None or asked.session == session:
-                asked.end("The client went away before it had answered")
+                asked.end(why)
 
     def give_up_on(self, channel: Asker) -> list[str]:
         """Wait no longer for what a channel asked; the ids of those questions."""

@@ -207,7 +207,7 @@ class Switchboard:
 
     def close(self) -> None:
         """The server goes down: nobody can be waited for any more."""
-        self.waiting.give_up()
+        self.waiting.give_up(why="The server stops, and cannot wait for the answer. Call again.")
         for session in list(self._ending):
             self._end(session, cancel=False)
         self._stop()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
@@ -15,7 +16,7 @@ Era: TypeAlias = Literal["modern", "legacy"]
 MOST_KNOWN = 1000
 """Servers whose era is remembered."""
 _HEADER_MISMATCH, _MISSING_CAPABILITY, _UNSUPPORTED_VERSION = -32020, -32021, -32022
-_METHOD_NOT_FOUND, _INVALID_PARAMS = -32601, -32602
+_INVALID_REQUEST, _METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL_ERROR = -32600, -32601, -32602, -32603
 _OF_ANY_ERA = {401, 403, 407, 408, 413, 429, 431}
 """HTTP statuses below 500 that say nothing of the server's era."""
 
@@ -112,7 +113,7 @@ class EitherLink:
             else:
                 error = _error_in(reply)
                 if error is None:
-                    self._settle("modern", self._new.request)
+                    await self._learn(reply)
                 if error is None or not await self._is_old(message["method"], error):
                     return reply
         return await self.request(message, headers=headers, on_notification=on_notification)
@@ -184,6 +185,23 @@ class EitherLink:
             if self._old is None:
                 await self._turn_old(str(fault), fault)
         return True
+
+    async def _learn(self, reply: JsonObject) -> None:
+        """Settle on the era of a server that did what it was asked.
+
+        Some old servers do so before they are greeted, but their results do not say what they are
+        (2026-07-28, basic, ResultType). They are greeted now: what they push would not be heard otherwise.
+        """
+        result = reply.get("result")
+        says = type(result) is not dict or "resultType" in result
+        if not says and self._make_old is not None and self._known() is None:
+            with suppress(TimeoutError, CallFailed):
+                if not await self._discovers():
+                    async with self._deciding:
+                        if self._old is None:
+                            await self._turn_old()
+        if self._old is None:
+            self._settle("modern", self._new.request)
 
     async def _discovers(self) -> bool:
         """Whether the server answers ``server/discover`` as a modern one does."""
@@ -279,7 +297,8 @@ def _verdict(method: str, fault: Refused) -> Literal["modern", "legacy", "ask"] 
     if fault.code == _METHOD_NOT_FOUND and status == 404:
         # streamable-http, Protocol Version Header: with this body it is a modern server's.
         return "modern"
-    return "ask" if fault.code == _INVALID_PARAMS else "legacy"
+    # A modern handler may have failed with these, and must not run again for it.
+    return "ask" if fault.code in (_INVALID_REQUEST, _INVALID_PARAMS, _INTERNAL_ERROR) else "legacy"
 
 
 def _supported(fault: Refused) -> object:

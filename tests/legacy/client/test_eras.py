@@ -109,15 +109,43 @@ async def test_what_does_not_mean_an_old_server(response):
     assert server.methods == ["prompts/get"]
 
 
-async def test_a_server_that_answers_discovery_is_not_taken_for_an_old_one():
+@pytest.mark.parametrize("code", [-32600, -32602, -32603])
+@pytest.mark.parametrize("era", ["auto", "2026-07-28"])
+async def test_a_server_that_answers_discovery_is_not_taken_for_an_old_one(code, era):
     async with (
-        Answering(answer(refused(-32602, "Unknown tool"), "400 Bad Request"), discovers=NEW) as server,
-        Client(server.url) as client,
+        Answering(answer(refused(code, "The tool says no"), "400 Bad Request"), discovers=NEW) as server,
+        Client(server.url, era=era) as client,
     ):
-        with pytest.raises(Refused, match="Unknown tool"):
+        with pytest.raises(Refused, match="^The tool says no$"):
             await client.call_tool("x")
         assert client.era == "modern"
     assert server.methods == ["tools/call", "server/discover"]
+
+
+class Careless(Answering):
+    """An old server that wants no greeting, and reads no headers."""
+
+    def _made(self, message):
+        return answer(result(message)) if message["method"] == "tools/call" else super()._made(message)
+
+
+async def test_an_old_server_that_answers_ungreeted_is_greeted_afterwards():
+    async with Careless(answer(refused(-32601))) as server, Client(server.url) as client:
+        assert (await client.call_tool("x")).text == "done"
+        assert (client.era, client.protocol_version) == ("legacy", "2025-11-25")
+        assert (await client.call_tool("x")).text == "done"
+    assert server.methods == [
+        *("tools/call", "server/discover", "initialize", "notifications/initialized"),
+        "tools/call",
+    ]
+
+
+async def test_a_server_that_knows_neither_discovery_nor_the_handshake_is_spoken_to_as_before():
+    async with Careless(answer(refused(-32601)), is_old=False) as server, Client(server.url) as client:
+        for _ in range(2):
+            assert (await client.call_tool("x")).text == "done"
+        assert client.era == "modern"
+    assert server.methods == ["tools/call", "server/discover", "initialize", "tools/call"]
 
 
 async def test_an_error_to_discovery_with_status_200_means_an_old_server():
@@ -155,7 +183,8 @@ async def test_what_was_found_is_remembered_for_the_next_client():
 
 
 async def test_what_is_remembered_wrongly_is_found_out_anew():
-    async with Answering(answer({"jsonrpc": "2.0", "id": 1, "result": {"content": []}}), is_old=False) as server:
+    modern = {"content": [], "resultType": "complete"}
+    async with Answering(answer({"jsonrpc": "2.0", "id": 1, "result": modern}), is_old=False) as server:
         eras._found[server.url] = "legacy"
         async with Client(server.url) as client:
             await client.call_tool("x")

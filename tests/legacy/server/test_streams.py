@@ -269,7 +269,7 @@ async def test_a_server_that_ends_ends_its_streams(app):
         call = client.tool("ask")
         await call.next_message()
     assert await stream.closed() == []
-    assert "went away" in json.dumps((await call.closed())[-1])
+    assert (await call.closed())[-1]["error"]["message"].startswith("The server stops")
     await stream.finished()
     await call.finished()
 
