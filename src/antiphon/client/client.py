@@ -4,7 +4,7 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
@@ -106,6 +106,8 @@ class Client:
     ) -> None:
         if max_rounds < 1:
             raise ValueError("max_rounds must be at least 1")
+        if prior is not None and not isinstance(prior, Discovery):
+            raise TypeError(f"prior is what client.discover() gave before, a Discovery; got {type(prior).__name__}")
         versions = () if prior is None else prior.supported_versions
         self._link: Link = eras.connect(
             target, headers=headers, env=env, cwd=cwd, era=era, versions=versions, patience=probe_timeout
@@ -440,6 +442,10 @@ class Client:
         """The answers to a round's questions, all asked at once."""
         asker = Asker(self._server, params[METHODS[method].target or ""], step.round)
         answers = self._answers.answer_all(step.requests, asker)
+        moot = getattr(self._link, "moot", None)
+        pointless: Awaitable[None] | None = None if moot is None or step.state is None else moot(step.state)
+        if pointless is not None:
+            answers = _unless(pointless, answers)
         if self._patience is None:
             return await answers
         with Budget(self._deadlines, "person", self._patience):
@@ -560,6 +566,18 @@ class Client:
         if asked(result, 1) is not None:
             raise PeerBroken(f"The server asks for input where it may not: {method}")
         return result
+
+
+async def _unless(pointless: Awaitable[None], answers: Coroutine[Any, Any, JsonObject]) -> JsonObject:
+    """The answers; none of them if nobody wants to know them any more."""
+    asking, ended = asyncio.ensure_future(answers), asyncio.ensure_future(pointless)
+    try:
+        await asyncio.wait({asking, ended}, return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else {}
+    finally:
+        for task in (asking, ended):
+            task.cancel()
+        await asyncio.gather(asking, ended, return_exceptions=True)
 
 
 @functools.lru_cache(maxsize=1024)

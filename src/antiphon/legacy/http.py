@@ -124,7 +124,9 @@ class HttpDesk:
     def _check_session(self, request: Request) -> None:
         """Without a session there is only POST."""
         if not self._keeps:
-            raise InvalidRequest(f"{request.method} is not supported: send messages by POST", status=405)
+            raise InvalidRequest(
+                f"{request.method} is not supported: use streamable HTTP, and send messages by POST", status=405
+            )
         if SESSION not in request.headers:
             raise InvalidRequest(
                 f"{request.method} needs a session, named by the Mcp-Session-Id header. The HTTP+SSE transport of"

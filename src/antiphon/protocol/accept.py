@@ -79,8 +79,8 @@ def accept(message: Message, headers: RawHeaders | None = None) -> Call:
     return call
 
 
-def unknown_method(method: str) -> MethodNotFound:
-    return MethodNotFound(f"Method not found: {method} (this server speaks {REVISION})")
+def unknown_method(method: str, revision: str = REVISION) -> MethodNotFound:
+    return MethodNotFound(f"Method not found: {method} (this server speaks {revision})")
 
 
 def _check_version(headers: RawHeaders | None, meta: object, version: object) -> None:

@@ -269,7 +269,7 @@ class Service(Registry):
             call.principal = principal
             route = self._routes.get(call.method)
             if route is None or (call.row.feature is not None and call.row.feature not in self._features):
-                raise unknown_method(call.method)
+                raise unknown_method(call.method, call.revision)
             ctx = Context(self, call, channel)
             if older is not None:
                 older.carry(ctx)

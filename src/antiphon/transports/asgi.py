@@ -218,7 +218,9 @@ class Endpoint:
     def _admit(self, scope: Scope, pairs: Any, headers: RawHeaders, words: tuple[Any, ...]) -> Accepts:
         """Refuse what HTTP alone can tell is not for us; a raised error carries its status."""
         if not self._is_ours(scope):
-            raise InvalidRequest(f"There is no MCP endpoint here; it is at {self._path}", status=404)
+            raise InvalidRequest(
+                f"There is no MCP endpoint here; it is at {self._path}, and speaks streamable HTTP", status=404
+            )
         if len(pairs) != len(headers):
             _merge_repeated(pairs, headers)
         if not self._hosts.admits(headers.get(b"host"), url=False):
@@ -229,7 +231,9 @@ class Endpoint:
         if self._older is not None and scope["method"] in {"GET", "DELETE"}:
             return _NO_POST
         if scope["method"] != "POST":
-            raise InvalidRequest(f"{scope['method']} is not supported: send messages by POST", status=405)
+            raise InvalidRequest(
+                f"{scope['method']} is not supported: use streamable HTTP, and send messages by POST", status=405
+            )
         if headers.get(b"content-type") != b"application/json":
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -40,6 +40,8 @@ class OldLink(Link, Protocol):
     def introduce(self, caller: Caller) -> None: ...
 
     def abandon(self, state: str | None, why: BaseException) -> None: ...
+
+    def moot(self, state: str) -> Awaitable[None] | None: ...
 
 
 class EitherLink:
@@ -83,6 +85,9 @@ class EitherLink:
     def abandon(self, state: str | None, why: BaseException) -> None:
         if self._old is not None:
             self._old.abandon(state, why)
+
+    def moot(self, state: str) -> Awaitable[None] | None:
+        return None if self._old is None else self._old.moot(state)
 
     async def open(self) -> None:
         if self._known() != "legacy":

@@ -35,8 +35,9 @@ class Link(Protocol):
     body where the link speaks HTTP; other links ignore them.
 
     A link that may speak an older revision has more, which a client uses where it finds it: ``revision``, the one that
-    is spoken; ``introduce(caller)``, before it is opened; and ``abandon(state, fault)``, when a call that was answered
-    with questions and this state will not be taken up again.
+    is spoken; ``introduce(caller)``, before it is opened; ``abandon(state, fault)``, when a call that was answered with
+    questions and this state will not be taken up again; and ``moot(state)``, to be awaited: it ends when nobody wants
+    to know those answers any more.
     """
 
     async def open(self) -> None: ...

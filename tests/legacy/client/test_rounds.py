@@ -8,8 +8,10 @@ from antiphon import (
     Accepted,
     CallTimeout,
     CannotAnswer,
+    CannotAsk,
     Client,
     Complete,
+    Context,
     Declined,
     Disconnected,
     InputNeeded,
@@ -17,6 +19,7 @@ from antiphon import (
     Refused,
     Root,
     RoundsExceeded,
+    Server,
 )
 from client.until import until
 
@@ -463,3 +466,26 @@ async def test_an_error_that_wants_urls_visited_and_names_none_is_an_error(data)
     async with Client(Old(call).link(), elicit_url=lambda _: Accepted(None)) as client:
         with pytest.raises(Refused, match="Sign in first"):
             await client.call_tool("x")
+
+
+async def test_a_person_is_not_waited_for_once_the_call_is_over():
+    app = Server("impatient", ask_timeout=0.05)
+    cancelled = []
+
+    @app.tool
+    async def ask(ctx: Context) -> str:
+        try:
+            return str(await ctx.confirm("Still there?"))
+        except CannotAsk as fault:
+            return str(fault)
+
+    async def think(_):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append("thinking")
+
+    async with Client(app, era="legacy", elicit=think) as client:
+        result = await client.call_tool("ask")
+    assert "Nobody answered" in result.text
+    assert cancelled == ["thinking"]

@@ -99,6 +99,13 @@ class Call:
         for questions in (self.waiting, self.asked):
             for key in [key for key, request in questions.items() if request["id"] == id_]:
                 del questions[key]
+        self._wake()
+
+    async def moot(self) -> None:
+        """Wait until nobody wants to know any more what was asked: the call is over, or its questions are withdrawn."""
+        while self.asked and not self.is_over:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
 
     def questions(self) -> Iterator[JsonObject]:
         """All that the server still waits for."""

@@ -7,7 +7,7 @@ with its answer: whoever drives the rounds need not know which era does so.
 import asyncio
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from antiphon.errors import CannotAnswer, Disconnected
 from antiphon.legacy.links.call import Call
@@ -80,6 +80,11 @@ class LegacyLink:
         session, call = self._waiting.pop(state or "", (None, None))
         if session is not None and call is not None:
             session.leave(call, why)
+
+    def moot(self, state: str) -> Awaitable[None] | None:
+        """What ends when the questions of a round need no answers any more; None if they always do."""
+        _, call = self._waiting.get(state, (None, None))
+        return None if call is None or call.urls is not None else call.moot()
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
