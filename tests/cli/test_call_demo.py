@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+pytestmark = pytest.mark.heavy
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "examples/demo.py"]
 DRAWN = [

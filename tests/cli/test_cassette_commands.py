@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from antiphon.cli import commands
 from antiphon.testing.cassette import Cassette
 
+pytestmark = pytest.mark.heavy
 SERVER = """
 from antiphon import Context, Server
 app = Server("releases", version="1.0.0")

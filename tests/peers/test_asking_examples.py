@@ -59,7 +59,10 @@ def told(request: pytest.FixtureRequest, converse: Any, url: str, script: str) -
     return converse(client, [url, script])
 
 
-@pytest.fixture(scope="module", params=["python-http", "python-stdio", "typescript-http", "typescript-stdio"])
+@pytest.fixture(
+    scope="module",
+    params=["python-http", "python-stdio", "typescript-http", "typescript-stdio", "ours-http", "ours-stdio"],
+)
 def told_of_old(request: pytest.FixtureRequest, converse: Any, script: str) -> Any:
     """The same with a client of 2025, on one of the transports."""
     language, _, transport = request.param.partition("-")
@@ -69,6 +72,8 @@ def told_of_old(request: pytest.FixtureRequest, converse: Any, script: str) -> A
         target = ["stdio", sys.executable, str(HERE / "examples_server.py"), "stdio"]
     if language == "python":
         client = [sys.executable, str(HERE / "older_client.py")]
+    elif language == "ours":
+        client = [sys.executable, str(HERE / "our_client.py"), "legacy"]
     else:
         node, _, modules = request.getfixturevalue("official_typescript")
         client = [node, str(HERE / "older_client.mjs"), modules]
@@ -81,7 +86,7 @@ def test_the_official_client_completes_the_example(told: Any, conversation: Conv
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.name.replace(" ", "-"))
-def test_the_official_client_of_2025_completes_the_example(told_of_old: Any, conversation: Conversation) -> None:
+def test_a_client_of_2025_completes_the_example(told_of_old: Any, conversation: Conversation) -> None:
     assert told_of_old[conversation.name] == conversation.older_outcome
 
 
