@@ -1,4 +1,4 @@
-"""Our client through the same list of conversations: `python our_client.py ERA CONVERSATIONS http URL`, or `... stdio`."""
+"""Our client through the same conversations: `python our_client.py ERA CONVERSATIONS http URL`, or `stdio COMMAND`."""
 
 import asyncio
 import json
