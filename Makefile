@@ -30,6 +30,7 @@ conformance: $(VENV)/.ready ## run the official conformance suite
 
 bench: $(VENV)/.ready ## measure against the official server and a bare ASGI app
 	$(PY) benchmarks/run.py
+	$(PY) benchmarks/suites.py
 
 docs: $(VENV)/.ready ## run every code block of the documentation
 	$(PY) -m pytest -q tests/docs

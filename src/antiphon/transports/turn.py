@@ -221,13 +221,11 @@ class Turn:
 def _head_of(event: Event) -> Head:
     status, headers = event["status"], tuple(event.get("headers", ()))
     try:
-        return _read_head(status, headers)
+        return _known_head(status, headers) if len(headers) < 3 else _read_head(status, headers)
     except TypeError:  # a pair that is a list
         return _read_head(status, tuple((bytes(name), bytes(value)) for name, value in headers))
 
 
-# Few applications have more heads than this, and most of ours come again and again.
-@lru_cache(maxsize=512)
 def _read_head(status: int, headers: Fields) -> Head:
     if not 200 <= status <= 999:
         raise RuntimeError(f"{status} is not the status of a response")
@@ -254,6 +252,10 @@ def _read_head(status: int, headers: Fields) -> Head:
                     continue
         lines.append(b"%b: %b\r\n" % (name, value))
     return Head(status_line(status), b"".join(lines), length, status in _BODILESS, closes)
+
+
+# Short heads come again and again; a longer one may name a session, and come once.
+_known_head = lru_cache(maxsize=512)(_read_head)
 
 
 @lru_cache(maxsize=128)
