@@ -27,6 +27,7 @@ class Sessions:
         self._used: dict[str, float] = {}
         """When each session was last written from here, the longest ago first."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._moment = 0.0
         self._sweeping: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -47,15 +48,16 @@ class Sessions:
         if id_ is None:
             raise InvalidRequest("The Mcp-Session-Id header is missing: initialize first", status=400)
         name = id_.decode("latin-1")
-        packed = await self._store.get(_key(name)) if len(name) < 100 else None
+        key = _key(name)
+        packed = await self._store.get(key) if len(name) < 100 else None
         if packed is None:
-            self._used.pop(name, None)
+            self._used.pop(key, None)
             raise _gone()
         session = Session.unpack(packed)
         if session.principal != principal:
             raise _gone()  # somebody else's, and nobody is told that there is one
-        if time.monotonic() - self._used.get(name, 0.0) > self._ttl / _OFTEN:
-            await self._write(name, packed)
+        if time.monotonic() - self._used.get(key, 0.0) > self._ttl / _OFTEN:
+            await self._write(key, packed)
         return session
 
     @contextlib.asynccontextmanager
@@ -70,23 +72,28 @@ class Sessions:
             await self.keep(now)
 
     async def keep(self, session: Session) -> None:
-        await self._write(session.id, session.pack())
+        await self._write(_key(session.id), session.pack())
 
     async def touch(self, name: str) -> bool:
         """Keep a session that is in use although it sends nothing; False if there is none any more."""
-        packed = await self._store.get(_key(name))
+        key = _key(name)
+        packed = await self._store.get(key)
         if packed is not None:
-            await self._write(name, packed)
+            await self._write(key, packed)
         return packed is not None
 
     async def end(self, session: Session) -> None:
-        self._used.pop(session.id, None)
+        self._used.pop(_key(session.id), None)
         await self._store.take(_key(session.id))
 
-    async def _write(self, name: str, packed: bytes) -> None:
-        await self._store.put(_key(name), packed, ttl=self._ttl)
-        self._used.pop(name, None)
-        self._used[name] = time.monotonic()
+    async def _write(self, key: str, packed: bytes) -> None:
+        await self._store.put(key, packed, ttl=self._ttl)
+        self._used.pop(key, None)
+        # The store's own key, and one moment for many: ten thousand sessions need not have more of either.
+        now = time.monotonic()
+        if now - self._moment > self._ttl / 100:
+            self._moment = now
+        self._used[key] = self._moment
         if self._sweeping is None:
             self._sweep_later()
 
@@ -101,12 +108,12 @@ class Sessions:
     async def _sweep(self) -> None:
         """Forget the sessions that have not been used here for too long."""
         now = time.monotonic()
-        for name, used in list(self._used.items()):
+        for key, used in list(self._used.items()):
             if now - used <= self._ttl:
                 break
-            self._used.pop(name, None)
+            self._used.pop(key, None)
             with contextlib.suppress(StoreError):
-                await self._store.get(_key(name))  # a store in memory sweeps when it is used
+                await self._store.get(key)  # a store in memory sweeps when it is used
         if not self._used:
             self._used.clear()  # gives back the table, which has the size that it had at its fullest
         elif self._sweeping is None:

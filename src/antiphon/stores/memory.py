@@ -4,9 +4,9 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from antiphon.stores.store import StoreError, deadline, event_id, event_number, whole_limit
 
@@ -17,6 +17,7 @@ T = TypeVar("T")
 # A step adds at most one deadline and drops up to this many that have passed: so the shelves shrink faster than they
 # grow, and no single step pays for all.
 _SWEPT_PER_STEP = 32
+_TICKS = 64
 
 
 class MemoryStore:
@@ -110,54 +111,80 @@ class MemoryStore:
             self._subscriptions[channel] = others
 
 
-class _Kept(NamedTuple, Generic[T]):
-    item: T
-    end: float | None
-
-
 class _Shelf(Generic[T]):
-    """Named things that may expire."""
+    """Named things that may expire.
+
+    Ends stand in buckets of a 64th of a second: a name in a list costs a tenth of an entry of its own in a heap.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: dict[str, _Kept[T]] = {}
-        self._ends: list[tuple[float, str]] = []
+        self._items: dict[str, T] = {}
+        self._ends: dict[str, float] = {}
+        self._due: dict[int, list[str]] = {}
+        self._ticks: list[int] = []
+        """The buckets' times, as a heap."""
+        self._listed = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._items)
 
     def get(self, name: str, now: float) -> T | None:
-        kept = self._kept.get(name)
-        if kept is None or _has_passed(kept.end, now):
-            return None
-        return kept.item
+        return None if _has_passed(self._ends.get(name), now) else self._items.get(name)
 
     def put(self, name: str, item: T, end: float | None, now: float) -> None:
-        if len(self._ends) > 64 + 2 * len(self):
-            # Most of these ends belong to things that were replaced or dropped.
-            self._ends = [(kept.end, name) for name, kept in self._kept.items() if kept.end is not None]
-            heapify(self._ends)
-        if name not in self._kept and len(self) >= self._most:
+        if self._listed > 64 + 2 * len(self):
+            self._list_anew()
+        if name not in self._items and len(self) >= self._most:
             self._make_room(now)
-        self._kept[name] = _Kept(item, end)
-        if end is not None:
-            heappush(self._ends, (end, name))
+        self._items[name] = item
+        if end is None:
+            self._ends.pop(name, None)
+        else:
+            self._ends[name] = end
+            self._list(name, int(end * _TICKS))
 
     def drop(self, name: str) -> None:
-        self._kept.pop(name, None)
+        self._items.pop(name, None)
+        self._ends.pop(name, None)
 
     def sweep(self, now: float, most: int = _SWEPT_PER_STEP) -> None:
-        while most and self._ends and self._ends[0][0] <= now:
-            _, name = heappop(self._ends)
-            kept = self._kept.get(name)
-            if kept is not None and _has_passed(kept.end, now):
-                del self._kept[name]
-            most -= 1
-        if not self._kept:
-            self._kept.clear()  # gives back the table, which has the size that it had at its fullest
+        while most and self._ticks and self._ticks[0] <= now * _TICKS:
+            names = self._due[self._ticks[0]]
+            while most and names:
+                name = names.pop()
+                self._listed -= 1
+                most -= 1
+                end = self._ends.get(name)
+                if _has_passed(end, now):
+                    self.drop(name)
+                elif end is not None and int(end * _TICKS) == self._ticks[0]:
+                    self._list(name, self._ticks[0] + 1)  # almost, but not yet
+            if not names:
+                del self._due[heappop(self._ticks)]
+        if not self._items:
+            # Gives back the tables, which have the size that they had at their fullest.
+            self._items.clear()
+            self._ends.clear()
+
+    def _list(self, name: str, tick: int) -> None:
+        names = self._due.get(tick)
+        if names is None:
+            names = self._due[tick] = []
+            heappush(self._ticks, tick)
+        names.append(name)
+        self._listed += 1
+
+    def _list_anew(self) -> None:
+        """Most of what is listed belongs to things that were replaced or dropped."""
+        self._due.clear()
+        self._ticks.clear()
+        self._listed = 0
+        for name, end in self._ends.items():
+            self._list(name, int(end * _TICKS))
 
     def _make_room(self, now: float) -> None:
-        self.sweep(now, len(self._ends))
+        self.sweep(now, self._listed)
         if len(self) >= self._most:
             raise StoreError(
                 f"the store is full: it holds {len(self)} entries that have not expired;"
