@@ -53,7 +53,7 @@ class Sessions:
         if packed is None:
             self._used.pop(key, None)
             raise _gone()
-        session = Session.unpack(packed)
+        session = Session.unpack(packed, name)
         if session.principal != principal:
             raise _gone()  # somebody else's, and nobody is told that there is one
         if time.monotonic() - self._used.get(key, 0.0) > self._ttl / _OFTEN:
