@@ -44,13 +44,13 @@ _pack = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Session).decode
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def _known(packed: bytes) -> bytes:
     """The same object for equal bytes."""
     return packed
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _unpack(packed: bytes, id_: str) -> Session:
     return msgspec.structs.replace(_decode(packed), id=id_)
 
