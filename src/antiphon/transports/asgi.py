@@ -124,7 +124,9 @@ class Endpoint:
         # The loop is remembered: asking for the running one is a system call in Python 3.11.
         task = asyncio.current_task(self._loop) if self._loop is not None and get_ident() == self._thread else None
         exchange = Exchange(receive, send, task or self._enter_loop())
-        message: object = None
+        message: Any = None
+        older: Older | None = None
+        """Who serves the request, if it is one of an earlier revision."""
         try:
             # Whoever was admitted with the same words is admitted again.
             get = headers.get
@@ -136,22 +138,20 @@ class Endpoint:
                 raise InvalidRequest("The request has too many or too large headers", status=431)
             exchange.accepts = accepts
             if accepts is _NO_POST:
-                await self._serve_older(scope, headers, None, exchange)
-                return
-            if len(headers.get(b"content-length", b"")) >= self._suspicious:
-                self._check_length(headers[b"content-length"])
-            event = await receive()
-            body = event.get("body", b"")
-            if event.get("more_body", False) or len(body) > self._max_body or event["type"] == "http.disconnect":
-                body = await self._whole_body(event, receive)
-            if self._older is not None and headers.get(http.VERSION) != _REVISION:
-                message = self._older_message(headers, body)
-                if message is not None:
-                    await self._serve_older(scope, headers, message, exchange)
-                    return
-            message = jsonrpc.decode(body)
-            if not accepts.stream and message.get("method") == "subscriptions/listen":
-                raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
+                older = self._older
+            else:
+                if len(headers.get(b"content-length", b"")) >= self._suspicious:
+                    self._check_length(headers[b"content-length"])
+                event = await receive()
+                body = event.get("body", b"")
+                if event.get("more_body", False) or len(body) > self._max_body or event["type"] == "http.disconnect":
+                    body = await self._whole_body(event, receive)
+                if self._older is not None and headers.get(http.VERSION) != _REVISION:
+                    message, older = _for_whom(self._older, headers, body)
+                else:
+                    message = jsonrpc.decode(body)
+                if not accepts.stream and older is None and message.get("method") == "subscriptions/listen":
+                    raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
             principal = None if self._principal is None else await self._identify(scope)
             if self._has_lifespan and self.service.must_start:
                 await self._start_lifespan()
@@ -160,10 +160,15 @@ class Endpoint:
             return
         except OSError:
             return
+        if older is not None:
+            exchange = older.take_over(exchange)
         self._under_way.add(exchange)
         if self._timer is None:
             self._look_later()
         try:
+            if older is not None:
+                await older.serve(Request(scope["method"], headers, message, principal), exchange)
+                return
             status, reply = await self.service.answer(message, exchange, headers, principal)
             if reply is None or exchange.streaming or not accepts.json:
                 await exchange.reply(status, reply)
@@ -176,38 +181,6 @@ class Endpoint:
             log.info("the client went away; its request was cancelled")
         except OSError:
             log.info("the client went away while its answer was sent")
-        finally:
-            self._under_way.discard(exchange)
-            if exchange.watcher is not None:
-                exchange.watcher.cancel()
-
-    # --- clients of earlier revisions -----------------------------------------------------------------------------
-
-    def _older_message(self, headers: RawHeaders, body: bytes) -> Any:
-        """The message in a body if it is one of an earlier revision's; None if it is for this one."""
-        assert self._older is not None
-        if self._older.claims_bytes(headers, body):
-            return jsonrpc.decode_batch(body)
-        message = jsonrpc.decode(body)
-        return message if self._older.claims(headers, message) else None
-
-    async def _serve_older(self, scope: Scope, headers: RawHeaders, message: Any, exchange: "Exchange") -> None:
-        assert self._older is not None
-        principal = None if self._principal is None else await self._identify(scope)
-        if self._has_lifespan and self.service.must_start:
-            await self._start_lifespan()
-        exchange = self._older.take_over(exchange)
-        self._under_way.add(exchange)
-        if self._timer is None:
-            self._look_later()
-        try:
-            await self._older.serve(Request(scope["method"], headers, message, principal), exchange)
-        except asyncio.CancelledError:
-            if not exchange.gone:
-                raise
-            log.info("an older client went away; its request was cancelled")
-        except OSError:
-            log.info("an older client went away while its answer was sent")
         finally:
             self._under_way.discard(exchange)
             if exchange.watcher is not None:
@@ -471,6 +444,14 @@ def _merge_repeated(pairs: Iterable[tuple[bytes, bytes]], headers: RawHeaders) -
         else:
             merged[name] += b", " + value
     headers.update(merged)
+
+
+def _for_whom(older: Older, headers: RawHeaders, body: bytes) -> tuple[Any, Older | None]:
+    """The message in a body, and the older one if it is for that."""
+    if older.claims_bytes(headers, body):
+        return jsonrpc.decode_batch(body), older
+    message = jsonrpc.decode(body)
+    return message, older if older.claims(headers, message) else None
 
 
 def _read_accept(raw: bytes | None) -> Accepts:
