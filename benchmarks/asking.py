@@ -3,7 +3,6 @@
 `python benchmarks/asking.py [--quick] [--strict]`, and a section of run.py.
 """
 
-import argparse
 import asyncio
 import gc
 import importlib
@@ -21,7 +20,8 @@ from typing import Any
 import calls
 from contender import Contender, Unavailable
 from load import Load, LoadError, drive, exchange
-from threshold import Figures, Threshold, judge, save
+from section import run_alone
+from threshold import Figures, Threshold
 
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
 
@@ -266,21 +266,15 @@ def _row(title: str, values: list[float]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short round: to see that it works")
-    parser.add_argument("--strict", action="store_true", help="exit 1 when a figure is below its threshold")
-    options = parser.parse_args()
-    unavailable: dict[str, str] = {}
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    rounds, seconds = (1, 0.2) if options.quick else (5, 0.4)
-    asking = measure(rounds=rounds, seconds=seconds, unavailable=unavailable)
-    figures: Figures = {"run": {"when": when}, "asking": asking, "unavailable": unavailable}
-    report(asking)
-    for name, reason in unavailable.items():
-        print(f"not measured: {name}: {reason}")
-    below = judge(THRESHOLDS, figures)
-    save(figures, prefix="asking-")
-    return 1 if options.strict and below else 0
+    return run_alone(
+        "asking",
+        about=__doc__,
+        measure=measure,
+        report=report,
+        thresholds=THRESHOLDS,
+        usual=(5, 0.4),
+        quick=(1, 0.2),
+    )
 
 
 if __name__ == "__main__":

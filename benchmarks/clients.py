@@ -4,14 +4,12 @@
 ours, in a process of its own; in memory each calls the server of its own kind.
 """
 
-import argparse
 import asyncio
 import gc
 import importlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +18,8 @@ from time import perf_counter, process_time
 from typing import Any
 
 from contender import Contender, Unavailable
-from threshold import Figures, Threshold, judge, save
+from section import run_alone
+from threshold import Figures, Threshold
 
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
 from serving import pin
@@ -205,22 +204,16 @@ def main() -> int:
         name, target, seconds = sys.argv[2:]
         print(json.dumps(asyncio.run(_drive(name, target, float(seconds)))))
         return 0
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short round: to see that it works")
-    parser.add_argument("--strict", action="store_true", help="exit 1 when a figure is below its threshold")
-    options = parser.parse_args()
-    unavailable: dict[str, str] = {}
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    rounds, seconds = (1, 0.5) if options.quick else (5, 1.0)
     pin(CLIENT_CORE)
-    clients = measure(rounds=rounds, seconds=seconds, unavailable=unavailable)
-    figures: Figures = {"run": {"when": when}, "clients": clients, "unavailable": unavailable}
-    report(clients)
-    for name, reason in unavailable.items():
-        print(f"not measured: {name}: {reason}")
-    below = judge(THRESHOLDS, figures)
-    save(figures, prefix="clients-")
-    return 1 if options.strict and below else 0
+    return run_alone(
+        "clients",
+        about=__doc__,
+        measure=measure,
+        report=report,
+        thresholds=THRESHOLDS,
+        usual=(5, 1.0),
+        quick=(1, 0.5),
+    )
 
 
 if __name__ == "__main__":

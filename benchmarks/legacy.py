@@ -4,17 +4,16 @@
 session of its own. Both servers answer with JSON, which is the fastest that either can do.
 """
 
-import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from contender import Contender, Unavailable
 from load import Load, drive, exchange
-from threshold import Figures, Threshold, judge, save
+from section import run_alone
+from threshold import Figures, Threshold
 
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
 from serving import pin
@@ -161,25 +160,16 @@ def report(figures: Figures) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two short rounds: to see that it works")
-    parser.add_argument("--strict", action="store_true", help="exit 1 when a figure is below its threshold")
-    options = parser.parse_args()
     pin(LOAD_CORE)
-    unavailable: dict[str, str] = {}
-    rounds, seconds = (2, 0.5) if options.quick else (5, 2.0)
-    measured = measure(rounds=rounds, seconds=seconds, unavailable=unavailable)
-    figures: Figures = {
-        "run": {"when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "rounds": rounds, "seconds_each": seconds},
-        "legacy": measured,
-        "unavailable": unavailable,
-    }
-    report(measured)
-    for name, reason in unavailable.items():
-        print(f"not measured: {name}: {reason}")
-    below = judge(THRESHOLDS, figures)
-    save(figures, prefix="legacy-")
-    return 1 if options.strict and below else 0
+    return run_alone(
+        "legacy",
+        about=__doc__,
+        measure=measure,
+        report=report,
+        thresholds=THRESHOLDS,
+        usual=(5, 2.0),
+        quick=(2, 0.5),
+    )
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ LAYERS = [
     "errors",
     "types",
     "uri",
+    "home",
     "shapes",
     "wire",
     "protocol",

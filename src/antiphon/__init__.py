@@ -1,6 +1,7 @@
 """MCP programs that converse: servers whose tools stop and ask, and clients that answer."""
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -169,108 +170,40 @@ __all__ = [
 ]
 
 
-# Each name is loaded when it is first used: a program that only serves loads no client, and the reverse.
+# Each name is loaded when it is first used: a program that only serves loads no client, and the reverse. The many names
+# that have no line here are those of errors and types.
 _HOMES = {
     "antiphon.app": ("Server",),
     "antiphon.client.answers": ("Elicitation", "SampleRequest", "elicitation_modes"),
-    "antiphon.client.client": (
-        "Change",
-        "Client",
-        "Discovery",
-        "Round",
-    ),
-    "antiphon.client.results": (
-        "CallResult",
-        "Complete",
-        "InputNeeded",
-        "Pending",
-        "PromptReply",
-        "ReadResult",
-    ),
-    "antiphon.errors": (
-        "AntiphonError",
-        "CallFailed",
-        "CallTimeout",
-        "CannotAnswer",
-        "CannotAsk",
-        "Disconnected",
-        "HeaderMismatch",
-        "InternalError",
-        "InvalidParams",
-        "InvalidRequest",
-        "MethodNotFound",
-        "MissingCapability",
-        "ParseError",
-        "PeerBroken",
-        "ProtocolError",
-        "Refused",
-        "ResourceNotFound",
-        "RoundsExceeded",
-        "StateRefused",
-        "ToolError",
-        "UnstableQuestion",
-        "UnsupportedVersion",
-        "UserRefused",
-    ),
-    "antiphon.rounds": ("ask",),
+    "antiphon.client.client": ("Change", "Client", "Discovery", "Round"),
+    "antiphon.client.results": ("CallResult", "Complete", "InputNeeded", "Pending", "PromptReply", "ReadResult"),
     "antiphon.rounds.ask": ("Question",),
     "antiphon.rounds.declare": ("Ask",),
     "antiphon.rounds.replay": ("InputRequired", "input_required"),
     "antiphon.rounds.seal": ("Codec", "Seal", "SignedState"),
     "antiphon.server.context": ("Context",),
-    "antiphon.shapes": (
-        "Email",
-        "Format",
-        "Header",
-        "Several",
-        "Url",
-    ),
+    "antiphon.shapes": ("Email", "Format", "Header", "Several", "Url"),
     "antiphon.stores.memory": ("MemoryStore",),
     "antiphon.stores.redis": ("RedisStore",),
     "antiphon.stores.sqlite": ("SQLiteStore",),
     "antiphon.stores.store": ("Store", "StoreError"),
     "antiphon.transports.link": ("Link",),
-    "antiphon.types": (
-        "Accepted",
-        "Annotations",
-        "Answer",
-        "Audio",
-        "Cancelled",
-        "Completion",
-        "Contents",
-        "Declined",
-        "Elicited",
-        "EmbeddedResource",
-        "Icon",
-        "Image",
-        "Message",
-        "Missing",
-        "ModelHint",
-        "ModelPreferences",
-        "PromptResult",
-        "ResourceLink",
-        "ResourceResult",
-        "Root",
-        "Rooted",
-        "Sample",
-        "Sampled",
-        "Text",
-        "Tool",
-        "ToolAnnotations",
-        "ToolResult",
-        "ToolUse",
-        "ToolUseResult",
-    ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    module = _HOME_OF.get(name)
-    if module is None:
+    if name not in __all__:
         raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
-    value = globals()[name] = import_module(f"{module}.ask") if name == "ask" else getattr(import_module(module), name)
+    value = globals()[name] = import_module("antiphon.rounds.ask") if name == "ask" else getattr(_home_of(name), name)
     return value
+
+
+def _home_of(name: str) -> ModuleType:
+    if name in _HOME_OF:
+        return import_module(_HOME_OF[name])
+    errors = import_module("antiphon.errors")  # which types loads as well
+    return errors if hasattr(errors, name) else import_module("antiphon.types")
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -26,32 +25,8 @@ from antiphon import (
     ToolError,
 )
 
-from .driver import (
-    accept,
-    cancel,
-    converse,
-    decline,
-    in_turn,
-    leg,
-    prompt,
-    resource,
-    roots,
-    sampled,
-    tool,
-)
+from .driver import accept, cancel, converse, decline, in_turn, leg, prompt, resource, roots, sampled, tool
 from .handlers import ANSWERS, Colour, Where, asks, everywhere, gathered, grouped, steps_then_asks, together, turns
-
-
-@pytest.fixture
-def app() -> Server:
-    return Server("asking")
-
-
-@pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "antiphon")
-    return caplog
-
 
 # --- what can be asked -------------------------------------------------------------------------------------------
 
@@ -618,6 +593,17 @@ async def test_groups_within_groups_of_only_the_signal_ask(app: Server) -> None:
 
     told = await converse(app, *tool("deep"), answers=ANSWERS)
     assert (told.asked, told.text) == ([["a", "b"]], "[['A'], ['B']]")
+
+
+async def test_a_refusal_in_a_task_group_is_told_as_anywhere_else(app: Server) -> None:
+    @app.tool
+    async def both(ctx: Context) -> str:
+        return "".join(await grouped(asks(ctx, "a"), asks(ctx, "b")))
+
+    told = await converse(app, *tool("both"), answers={"a": decline(), "b": accept(value="B")})
+    assert told.asked == [["a", "b"]]
+    assert told.last.result["isError"] is True
+    assert "declined" in told.text
 
 
 async def test_a_group_that_failed_for_another_reason_reports_it(app: Server, logged: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,6 @@
 """Who can be asked: what a client did not declare is never asked, and never taken for a yes."""
 
 import asyncio
-import logging
 
 import httpx
 import pytest
@@ -15,27 +14,8 @@ from antiphon import (
     UserRefused,
 )
 
-from .driver import (
-    EVERYTHING,
-    converse,
-    leg,
-    prompt,
-    resource,
-    tool,
-)
+from .driver import EVERYTHING, converse, leg, prompt, resource, tool
 from .handlers import ANSWERS, Where, asks, everywhere, together, turns
-
-
-@pytest.fixture
-def app() -> Server:
-    return Server("asking")
-
-
-@pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "antiphon")
-    return caplog
-
 
 NEEDS = {
     "form": {"elicitation": {"form": {}}},

@@ -24,14 +24,9 @@ from antiphon import (
 from antiphon.rounds.seal import generate_key
 
 from .driver import accept, cancel, converse, decline, in_turn, leg, prompt, resource, roots, sampled, tool
+from .handlers import Where
 
 KEY = generate_key(b"d" * 32)
-
-
-@dataclass
-class Where:
-    region: str
-    replicas: int = 2
 
 
 @dataclass
@@ -41,11 +36,6 @@ class Nested:
 
 def opened_folders() -> Question:
     return ask.roots()
-
-
-@pytest.fixture
-def app() -> Server:
-    return Server("declaring")
 
 
 async def schema_of(app: Server, name: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The return style: a handler is a function of what has arrived so far."""
 
 import base64
-import logging
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,19 +23,8 @@ from antiphon import (
 )
 from antiphon.rounds.seal import generate_key
 
-from .driver import (
-    accept,
-    cancel,
-    converse,
-    decline,
-    in_turn,
-    leg,
-    prompt,
-    resource,
-    roots,
-    sampled,
-    tool,
-)
+from .driver import accept, cancel, converse, decline, in_turn, leg, prompt, resource, roots, sampled, tool
+from .handlers import Where
 
 KEY = generate_key(b"r" * 32)
 
@@ -44,23 +32,6 @@ KEY = generate_key(b"r" * 32)
 @dataclass
 class Confirm:
     confirm: bool
-
-
-@dataclass
-class Where:
-    region: str
-    replicas: int = 2
-
-
-@pytest.fixture
-def app() -> Server:
-    return Server("returning")
-
-
-@pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "antiphon")
-    return caplog
 
 
 # --- input_required ----------------------------------------------------------------------------------------------

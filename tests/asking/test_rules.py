@@ -1,7 +1,6 @@
 """The rules of replay: which answer belongs to which question, and what is asked again."""
 
 import asyncio
-import logging
 import os
 import time
 from dataclasses import dataclass
@@ -18,29 +17,8 @@ from antiphon import (
     Server,
 )
 
-from .driver import (
-    accept,
-    cancel,
-    converse,
-    decline,
-    in_turn,
-    leg,
-    roots,
-    sampled,
-    tool,
-)
+from .driver import accept, cancel, converse, decline, in_turn, leg, roots, sampled, tool
 from .handlers import ANSWERS, KEY, Colour, asks, gathered
-
-
-@pytest.fixture
-def app() -> Server:
-    return Server("asking")
-
-
-@pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "antiphon")
-    return caplog
 
 
 async def test_a_changed_question_is_asked_again(app: Server) -> None:

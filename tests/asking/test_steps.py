@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import logging
 import math
 import threading
 from datetime import UTC, datetime
@@ -18,24 +17,8 @@ from antiphon import (
     ToolError,
 )
 
-from .driver import (
-    accept,
-    converse,
-    leg,
-    tool,
-)
+from .driver import accept, converse, leg, tool
 from .handlers import ANSWERS, KEY, Colour, Where, asks, gathered, together, turns
-
-
-@pytest.fixture
-def app() -> Server:
-    return Server("asking")
-
-
-@pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "antiphon")
-    return caplog
 
 
 async def test_a_step_runs_once_however_many_rounds_follow(app: Server) -> None:

@@ -1,5 +1,6 @@
 """The command line as a whole: help, versions, usage errors, and what is loaded for them."""
 
+import re
 import subprocess
 import sys
 
@@ -40,10 +41,38 @@ def test_every_command_has_help(run, name):
     assert f"Usage: antiphon {name} " in shown.output
 
 
-def test_an_unknown_command_is_a_usage_error(run):
-    ended = run("sing")
+@pytest.mark.parametrize("name", ["sing", ""])
+def test_an_unknown_command_is_a_usage_error(run, name):
+    ended = run(name)
     assert ended.exit_code == 2
-    assert "No such command 'sing'" in ended.output
+    assert f"No such command {name!r}" in ended.output
+    assert "did you mean" not in ended.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("tset", "'test'"),
+        ("tests", "'test' or 'init-tests'"),
+        ("Serve", "'serve'"),
+        ("init", "'init-tests'"),
+        ("re", "'record' or 'replay' or 'resume'"),
+    ],
+)
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(run, typed, meant):
+    ended = run(typed, "--http")
+    assert ended.exit_code == 2
+    assert f"No such command {typed!r}: did you mean {meant}?" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [(["--verson"], "--version"), (["serve", "--prot"], "--port"), (["test", "--fail-fats"], "--fail-fast")],
+)
+def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(run, args, meant):
+    ended = run(*args)
+    assert ended.exit_code == 2
+    assert re.search(rf"No such option.*Did you mean.*{meant}\b", ended.stderr)
 
 
 def test_a_command_is_imported_when_it_is_used():

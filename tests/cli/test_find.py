@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Server
-from antiphon.cli.find import NotFound, Target, TargetFailed, find, own_traceback, read
+from antiphon.cli.find import NotFound, TargetFailed, find, read
+from antiphon.home import Home, own_traceback
 
 ONE = "from antiphon import Server\napp = Server('one')\n"
 TWO = "from antiphon import Server\nuser = Server('user')\nadmin = Server('admin')\n"
@@ -186,5 +187,5 @@ def test_any_text_is_a_target_or_a_usage_error(text):
         target = read(text)
     except NotFound:
         return
-    assert isinstance(target, Target)
+    assert isinstance(target, Home)
     assert Path(target.file).is_file() if target.file else target.module

@@ -1,7 +1,5 @@
 """Our client against the official Python and TypeScript servers, over HTTP and over stdio."""
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from antiphon import (
     Text,
 )
 
-from .conftest import INSTALL_TIMEOUT, answers, end, free_port, run
+from .programs import node_program, served
 
 pytestmark = [pytest.mark.peers, pytest.mark.heavy]
 
@@ -32,8 +30,7 @@ def peer(request):
     """The language of an official server, and the command that starts it over stdio."""
     if request.param == "python":
         return request.param, [sys.executable, str(HERE / "asking_server.py")]
-    found = json.loads(run([sys.executable, str(HERE.parent.parent / "scripts" / "node.py")], timeout=INSTALL_TIMEOUT))
-    return request.param, [found["node"], str(HERE / "asking_server.mjs"), found["modules"]]
+    return request.param, node_program(HERE / "asking_server.mjs")
 
 
 @pytest.fixture(scope="session", params=["http", "stdio"])
@@ -43,18 +40,8 @@ def target(request, peer, tmp_path_factory):
     if request.param == "stdio":
         yield command
         return
-    port = free_port()
-    log = tmp_path_factory.mktemp("official") / f"{language}.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [*command, "--http", str(port)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
-        try:
-            if not answers(process, port):
-                pytest.fail(f"the {language} server did not start:\n{log.read_text()[-2000:]}")
-            yield f"http://127.0.0.1:{port}/mcp"
-        finally:
-            end(process)
+    with served(command, tmp_path_factory.mktemp(language)) as url:
+        yield url
 
 
 @pytest.fixture

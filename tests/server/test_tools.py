@@ -772,6 +772,61 @@ async def test_a_tool_error_is_for_the_model(app, use):
     assert text_of(result) == "The date must be in the future."
 
 
+@pytest.mark.parametrize("takes_context", [True, False])
+async def test_a_tool_error_in_a_task_group_is_for_the_model(app, use, takes_context):
+    async def fail(what):
+        raise ToolError(what)
+
+    async def several():
+        async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as inner:
+            outer.create_task(asyncio.sleep(60))
+            inner.create_task(fail("The first date must be in the future."))
+
+    if takes_context:
+
+        @app.tool
+        async def tool(ctx: Context) -> None:
+            await several()
+    else:
+
+        @app.tool
+        async def tool() -> None:
+            await several()
+
+    result = await use(app, "tool")
+    assert result["isError"] is True
+    assert text_of(result) == "The first date must be in the future."
+
+
+async def test_a_tool_error_beside_another_in_a_task_group_is_a_failure(app, call, caplog):
+    async def fail(fault):
+        raise fault
+
+    @app.tool
+    async def tool() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail(ToolError("for the model")))
+            group.create_task(fail(RuntimeError("the disk is full")))
+
+    reply = await call(app, "tools/call", {"name": "tool"})
+    assert reply["error"] == {"code": -32603, "message": "Internal error"}
+    assert "the disk is full" in caplog.text
+
+
+async def test_a_protocol_error_in_a_task_group_is_told(app, call):
+    async def fail():
+        raise InvalidParams("no such page")
+
+    @app.resource("page://{number}")
+    async def page(number: str) -> str:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+        return number
+
+    reply = await call(app, "resources/read", {"uri": "page://1"})
+    assert reply["error"] == {"code": -32602, "message": "no such page"}
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_any_other_exception_is_an_internal_error_and_a_traceback_in_the_log(app, call, caplog, is_async):
     async def soon():

@@ -39,6 +39,23 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # Of options click itself says which was meant.
+        name = args[0]
+        near = [] if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing else _near(name)
+        if near:
+            ctx.fail(f"No such command {name!r}: did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
+
+
+def _near(name: str) -> list[str]:
+    """Commands that somebody may have meant, the nearest first."""
+    from difflib import get_close_matches  # for those who mistype
+
+    return [command for command in COMMANDS if name and command.startswith(name)] or get_close_matches(name, COMMANDS)
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="antiphon", message="%(prog)s %(version)s")

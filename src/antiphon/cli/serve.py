@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from antiphon.cli import workers as crew
 from antiphon.cli.address import Address, listen
-from antiphon.cli.find import Target, find, read
+from antiphon.cli.find import find, read
 from antiphon.eras import Legacy
+from antiphon.home import Home
 from antiphon.transports.asgi import LOCAL_HOSTS
 
 
@@ -103,7 +104,7 @@ def _refuse_http_options(ctx: click.Context) -> None:
 # --- standard streams ---------------------------------------------------------------------------------------------
 
 
-def _serve_streams(target: Target) -> None:
+def _serve_streams(target: Home) -> None:
     with _stdout_kept():
         server = find(target)
     if os.isatty(0):

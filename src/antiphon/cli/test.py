@@ -257,7 +257,7 @@ class Screen:
         if not shown.is_terminal and shown.color_system is None:
             # Nothing to style: rich would take longer over a line than its test took.
             shown.size = shown.size
-            shown.print = _plainly  # type: ignore[method-assign, assignment]
+            shown.print = _plainly  # type: ignore[method-assign, assignment]  # takes what a Printer gives it, and no more
         self._printer = Printer(shown, verbose=verbose)
         self._quiet = quiet
 

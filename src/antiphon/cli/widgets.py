@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
+from functools import partial
 from typing import Any, Final
 
 import questionary
@@ -168,10 +169,8 @@ def _days() -> KeyBindings:
         text = moved.isoformat()
         buffer.set_document(Document(text, len(text)))
 
-    up: Callable[[KeyPressEvent], None] = lambda event: move(event, 1)  # noqa: E731
-    down: Callable[[KeyPressEvent], None] = lambda event: move(event, -1)  # noqa: E731
-    bindings.add("up", eager=True)(up)
-    bindings.add("down", eager=True)(down)
+    bindings.add("up", eager=True)(partial(move, days=1))
+    bindings.add("down", eager=True)(partial(move, days=-1))
     return bindings
 
 

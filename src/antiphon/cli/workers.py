@@ -17,8 +17,9 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.cli.find import Target, find
+from antiphon.cli.find import find
 from antiphon.eras import Legacy
+from antiphon.home import Home
 from antiphon.rounds.seal import generate_key
 from antiphon.transports.asgi import Endpoint
 from antiphon.transports.serve import SETTINGS
@@ -31,7 +32,7 @@ STARTUP_FAILURE: Final = 3
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker must know; it reads it from its environment."""
 
-    target: Target
+    target: Home
     path: str
     hosts: list[str]
     origins: list[str]

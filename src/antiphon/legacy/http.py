@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 import msgspec
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
-from antiphon.legacy.changes import Changes
 from antiphon.legacy.desk import CHANGING, Desk, Way
 from antiphon.legacy.line import SESSION, Line, taken_over
 from antiphon.legacy.reply import KEPT, Reply, open_key, stream_key
@@ -18,6 +17,7 @@ from antiphon.legacy.sessions import Sessions
 from antiphon.legacy.switchboard import Switchboard
 from antiphon.server.listen import KEEP_ALIVE
 from antiphon.server.service import Service
+from antiphon.stores.following import following
 from antiphon.stores.store import StoreError
 from antiphon.transports.asgi import Exchange, Request
 from antiphon.types import JsonObject
@@ -56,7 +56,7 @@ class HttpDesk:
         self._service = service
         self._keeps = mode == "sessions"
         self._desk = Desk(service)
-        self.sessions = Sessions(service.store, ttl=session_ttl, most=max_sessions)
+        self.sessions = Sessions(service.store, shared=service.has_shared_store, ttl=session_ttl, most=max_sessions)
         self.board = Switchboard(
             service.store,
             shared=service.has_shared_store,
@@ -65,9 +65,10 @@ class HttpDesk:
             ask_timeout=service.ask_timeout,
             touch=self.sessions.touch,
         )
-        self._changes = Changes(self.board, shared=service.has_shared_store)
+        self._changes = service.changes
         if self._keeps:
-            service.subscriptions.observers.add(self._changes)
+            self._changes.limit, self._changes.ttl = event_buffer, session_ttl
+            service.subscriptions.at_end(self.board.close)
 
     # --- which era ------------------------------------------------------------------------------------------------
 
@@ -95,7 +96,7 @@ class HttpDesk:
     # --- requests -------------------------------------------------------------------------------------------------
 
     async def serve(self, request: Request, line: Line) -> None:
-        if not self._changes.is_wanted:
+        if self._keeps and not self._changes.is_wanted:
             self._changes.want()
         try:
             if request.message is None:
@@ -118,7 +119,7 @@ class HttpDesk:
         except ProtocolError as fault:
             await line.refuse(fault, jsonrpc.id_of(request.message))
         except StoreError as fault:
-            log.error("the store of sessions cannot be used: %s", fault)  # noqa: TRY400
+            log.error("the store of sessions cannot be used: %s", fault)  # noqa: TRY400 -- the store says why, and our own frames would not
             await line.refuse(_unreachable(), jsonrpc.id_of(request.message))
 
     def _check_session(self, request: Request) -> None:
@@ -278,7 +279,7 @@ class HttpDesk:
         store, key = self._service.store, stream_key(session.id, name)
         gone = asyncio.Event()
         line.on_gone = stop = gone.set
-        async with self.board.following(key) as wait, self.board.reading(session.id, name, stop):
+        async with following(store, key) as wait, self.board.reading(session.id, name, stop):
             # In this order: what is not under way any more has all its events.
             asked = await store.get(open_key(session.id, name))
             try:
@@ -353,8 +354,8 @@ class HttpDesk:
                     await line.put(b":\n\n")
                 while not gone and not self._service.subscriptions.closing:
                     for change in changes.take():
-                        if change.uri is None or await self._is_subscribed(session, change.uri):
-                            await line.event(f"{_CHANGES}.{change.id}", change.data)
+                        if not change.uri or await self._is_subscribed(session, change.uri):
+                            await line.event(f"{_CHANGES}.{change.id}", change.encoded())
                     if not await changes.wait(KEEP_ALIVE):
                         await line.put(b":\n\n")
         except ValueError:

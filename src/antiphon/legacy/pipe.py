@@ -78,13 +78,13 @@ class PipeDesk:
     def close(self) -> None:
         """The client is gone."""
         self._waiting.give_up()
-        self._service.subscriptions.observers.discard(self)
+        self._service.subscriptions.leave(self)
 
     def _opened(self, message: Message) -> bytes:
         if self._session is not None:
             raise InvalidRequest("There is a session on this pipe already")
         self._session = opened(message, _PIPE)
-        self._service.subscriptions.observers.add(self)
+        self._service.subscriptions.join(self)
         return self._desk.welcome(message, self._session)
 
 

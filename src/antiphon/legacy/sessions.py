@@ -10,18 +10,22 @@ from weakref import WeakValueDictionary
 
 from antiphon.errors import InvalidRequest
 from antiphon.legacy.session import Session, opened
+from antiphon.stores.following import following
 from antiphon.stores.store import Store, StoreError
 from antiphon.wire.jsonrpc import Message
 
 _OFTEN: Final = 10
 """A session in use is written again this many times within its time to live."""
+_CLAIMED: Final = 5.0
+"""Seconds for which an instance may have a session to itself."""
 
 
 class Sessions:
     """The sessions of a server. Each is a value in the store; this instance remembers only when it used which."""
 
-    def __init__(self, store: Store, *, ttl: float, most: int) -> None:
+    def __init__(self, store: Store, *, shared: bool, ttl: float, most: int) -> None:
         self._store = store
+        self._shared = shared
         self._ttl = ttl
         self._most = most
         self._used: dict[str, float] = {}
@@ -48,28 +52,51 @@ class Sessions:
         if id_ is None:
             raise InvalidRequest("The Mcp-Session-Id header is missing: initialize first", status=400)
         name = id_.decode("latin-1")
-        key = _key(name)
-        packed = await self._store.get(key) if len(name) < 100 else None
+        session = await self._as_it_is(name, principal)
+        if time.monotonic() - self._used.get(_key(name), 0.0) > self._ttl / _OFTEN:
+            await self.touch(name)
+        return session
+
+    async def _as_it_is(self, name: str, principal: str | None) -> Session:
+        packed = await self._store.get(_key(name)) if len(name) < 100 else None
         if packed is None:
-            self._used.pop(key, None)
+            self._used.pop(_key(name), None)
             raise _gone()
         session = Session.unpack(packed, name)
         if session.principal != principal:
             raise _gone()  # somebody else's, and nobody is told that there is one
-        if time.monotonic() - self._used.get(key, 0.0) > self._ttl / _OFTEN:
-            await self._write(key, packed)
         return session
 
     @contextlib.asynccontextmanager
     async def changing(self, session: Session) -> AsyncGenerator[Session]:
-        """A session as it is now, kept as it is at the end; at this instance, nobody else changes it meanwhile."""
-        lock = self._locks.get(session.id)
-        if lock is None:
-            lock = self._locks[session.id] = asyncio.Lock()
-        async with lock:
-            now = (await self.find(session.id.encode(), session.principal)).copy()
+        """A session as it is now, kept as it is at the end."""
+        async with self._alone(session.id):
+            now = (await self._as_it_is(session.id, session.principal)).copy()
             yield now
             await self.keep(now)
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, name: str) -> AsyncGenerator[None]:
+        """Keep everybody else from writing a session, here and at other instances."""
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        async with lock, self._claimed(name) if self._shared else contextlib.nullcontext():
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _claimed(self, name: str) -> AsyncGenerator[None]:
+        """An instance that dies meanwhile keeps the others waiting for a few seconds."""
+        claim = f"antiphon:changing:{name}"
+        if not await self._store.add(claim, ttl=_CLAIMED):
+            async with following(self._store, claim) as wait:
+                while not await self._store.add(claim, ttl=_CLAIMED):
+                    await wait(_CLAIMED)
+        try:
+            yield
+        finally:
+            await self._store.take(claim)
+            await self._store.publish(claim, b"")
 
     async def keep(self, session: Session) -> None:
         await self._write(_key(session.id), session.pack())
@@ -77,14 +104,16 @@ class Sessions:
     async def touch(self, name: str) -> bool:
         """Keep a session that is in use although it sends nothing; False if there is none any more."""
         key = _key(name)
-        packed = await self._store.get(key)
-        if packed is not None:
-            await self._write(key, packed)
+        async with self._alone(name):
+            packed = await self._store.get(key)
+            if packed is not None:
+                await self._write(key, packed)
         return packed is not None
 
     async def end(self, session: Session) -> None:
-        self._used.pop(_key(session.id), None)
-        await self._store.take(_key(session.id))
+        async with self._alone(session.id):
+            self._used.pop(_key(session.id), None)
+            await self._store.take(_key(session.id))
 
     async def _write(self, key: str, packed: bytes) -> None:
         await self._store.put(key, packed, ttl=self._ttl)

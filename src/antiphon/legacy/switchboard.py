@@ -17,6 +17,7 @@ import msgspec
 
 from antiphon.legacy.asking import Waiting
 from antiphon.legacy.reply import Reply, open_key
+from antiphon.stores.following import Wait, following
 from antiphon.stores.store import Store, StoreError
 from antiphon.wire.jsonrpc import Message, RequestId, encode
 
@@ -179,32 +180,6 @@ class Switchboard:
         owner = owner_of(name)
         return owner == self.instance or await self._lives(owner)
 
-    @contextlib.asynccontextmanager
-    async def following(self, channel: str) -> AsyncGenerator[Callable[[float], Awaitable[bool]]]:
-        """Hear of news on a channel: a function that waits for some, at most so many seconds; False if none came."""
-        news = asyncio.Event()
-
-        async def listen(messages: AsyncIterator[bytes]) -> None:
-            async for _ in messages:
-                news.set()
-
-        async def wait(seconds: float) -> bool:
-            try:
-                async with asyncio.timeout(seconds):
-                    await news.wait()
-            except TimeoutError:
-                return False
-            news.clear()
-            return True
-
-        async with self.store.subscribe(channel) as messages:
-            listening = asyncio.create_task(listen(messages))
-            try:
-                yield wait
-            finally:
-                listening.cancel()
-                await asyncio.gather(listening, return_exceptions=True)
-
     def close(self) -> None:
         """The server goes down: nobody can be waited for any more."""
         self.waiting.give_up(why="The server stops, and cannot wait for the answer. Call again.")
@@ -287,7 +262,7 @@ class Switchboard:
         while True:
             try:
                 async with (
-                    self.following(_inbox(self.instance)) as wait_for_mail,
+                    following(self.store, _inbox(self.instance)) as wait_for_mail,
                     self.store.subscribe(EVERYBODY) as messages,
                 ):
                     if not tuned.done():
@@ -301,7 +276,7 @@ class Switchboard:
             await asyncio.sleep(wait)
             wait = min(wait * 2, 5.0)
 
-    async def _receive(self, wait_for_mail: Callable[[float], Awaitable[bool]]) -> None:
+    async def _receive(self, wait_for_mail: Wait) -> None:
         """Read the inbox: whenever there is news of it, and now and then without, for news may get lost."""
         while True:
             for id_, data in await self.store.read(_inbox(self.instance), after=self._received):

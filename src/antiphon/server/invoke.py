@@ -9,7 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from antiphon.errors import CannotAsk, UserRefused
+from antiphon.errors import CannotAsk, ProtocolError, ToolError, UserRefused
 from antiphon.rounds.ask import Question
 from antiphon.rounds.declare import AskedParameter, asked_parameters, is_asked
 from antiphon.rounds.replay import InputRequired, RoundEnds
@@ -214,14 +214,19 @@ def _ends_round(fault: BaseException, ctx: Context) -> bool:
         cannot = rest.subgroup(CannotAsk)
         if cannot is not None:
             raise _first(cannot) from None
-        return False
+        raise told_by(rest) from None
     if isinstance(fault, Exception):
         talk = ctx._talk
         return talk is not None and bool(talk.pending)
     return False
 
 
-def _first(group: BaseExceptionGroup[CannotAsk]) -> CannotAsk:
-    for item in group.exceptions:
-        return _first(item) if isinstance(item, BaseExceptionGroup) else item
-    raise AssertionError("an exception group is never empty")
+def told_by(faults: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a task group failed with, where all of that is meant to be told; else the group itself."""
+    _, rest = faults.split((ToolError, ProtocolError))
+    return faults if rest is not None else _first(faults)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

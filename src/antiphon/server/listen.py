@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
 from antiphon.errors import InvalidParams
+from antiphon.server.changes import Change, Changes
 from antiphon.server.context import Context
+from antiphon.stores.store import StoreError
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import RequestId, notification
 from antiphon.wire.rev2026 import SUBSCRIPTION_ID
@@ -17,6 +19,7 @@ Kind: TypeAlias = Literal["tools", "prompts", "resources"]
 KEEP_ALIVE = 15.0
 """Seconds of silence after which a stream shows that it is alive."""
 MAX_URIS = 1000
+_LISTS: Final = {f"notifications/{kind}/list_changed": f"{kind}_list_changed" for kind in get_args(Kind)}
 
 
 class Filter(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -26,6 +29,9 @@ class Filter(msgspec.Struct, rename="camel", omit_defaults=True):
     prompts_list_changed: bool = False
     resources_list_changed: bool = False
     resource_subscriptions: list[str] = []
+
+    def admits(self, method: str, uri: str) -> bool:
+        return uri in self.resource_subscriptions if uri else bool(getattr(self, _LISTS[method]))
 
 
 class Listener:
@@ -42,6 +48,8 @@ class Listener:
         self._loop = asyncio.get_running_loop()
 
     def tell(self, method: str, uri: str = "") -> None:
+        if not self.filter.admits(method, uri):
+            return
         params: JsonObject = {"_meta": {SUBSCRIPTION_ID: self.id}}
         if uri:
             params["uri"] = uri
@@ -92,51 +100,76 @@ class Observer(Protocol):
 
 
 class Subscriptions:
-    """All open streams of a server."""
+    """All who hear of a server's changes here."""
 
-    __slots__ = ("_listeners", "closing", "observers")
+    __slots__ = ("_endings", "_observers", "changes", "closing")
 
     def __init__(self) -> None:
-        self._listeners: set[Listener] = set()
-        self.observers: set[Observer] = set()
+        self.changes: Changes | None = None
+        """Where changes are kept for those who are not here, or not yet."""
         self.closing = False
+        self._observers: set[Observer] = set()
+        self._endings: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
-        return len(self._listeners)
+        return len(self._observers)
 
     def __iter__(self) -> Iterator[Listener]:
-        return iter(list(self._listeners))
+        return (observer for observer in list(self._observers) if isinstance(observer, Listener))
+
+    def join(self, observer: Observer) -> None:
+        """From now on, tell this one of what changes, here and at other instances."""
+        self._observers.add(observer)
+        if self.changes is not None and self.changes.shared:
+            self.changes.follow(self._hear)
+
+    def leave(self, observer: Observer) -> None:
+        self._observers.discard(observer)
+        if not self._observers and self.changes is not None:
+            self.changes.unfollow(self._hear)
 
     async def listen(self, ctx: Context, features: set[str]) -> JsonObject:
         listener = Listener(ctx.request_id, _agreed(ctx.params.get("notifications"), features))
         listener.closed = self.closing
-        self._listeners.add(listener)
+        self.join(listener)
         try:
+            if self.changes is not None and self.changes.shared:
+                with contextlib.suppress(StoreError):  # what happens here is told all the same
+                    await self.changes.followed()
             await listener.serve(ctx)
         finally:
-            self._listeners.discard(listener)
+            self.leave(listener)
         return {"_meta": {SUBSCRIPTION_ID: ctx.request_id}}
 
     def changed(self, kind: Kind) -> None:
-        for listener in list(self._listeners):
-            if getattr(listener.filter, f"{kind}_list_changed"):
-                listener.tell(f"notifications/{kind}/list_changed")
-        for observer in list(self.observers):
-            observer.tell(f"notifications/{kind}/list_changed")
+        self._happened(f"notifications/{kind}/list_changed")
 
     def updated(self, uri: str) -> None:
-        for listener in list(self._listeners):
-            if uri in listener.filter.resource_subscriptions:
-                listener.tell("notifications/resources/updated", uri)
-        for observer in list(self.observers):
-            observer.tell("notifications/resources/updated", uri)
+        self._happened("notifications/resources/updated", uri)
+
+    def at_end(self, function: Callable[[], None]) -> None:
+        """Call a function when the server goes down."""
+        self._endings.append(function)
 
     def close(self) -> None:
         self.closing = True
-        for listener in list(self._listeners):
-            listener.close()
-        for observer in list(self.observers):
+        for observer in list(self._observers):
             observer.close()
+        for function in self._endings:
+            function()
+
+    def _happened(self, method: str, uri: str = "") -> None:
+        self._tell(method, uri)
+        if self.changes is not None:
+            self.changes.tell(method, uri)
+
+    def _hear(self, change: Change) -> None:
+        if self.changes is not None and change.origin != self.changes.origin:
+            self._tell(change.method, change.uri)
+
+    def _tell(self, method: str, uri: str) -> None:
+        for observer in list(self._observers):
+            observer.tell(method, uri)
 
 
 def _agreed(wanted: object, features: set[str]) -> Filter:

@@ -27,9 +27,10 @@ from antiphon.protocol.accept import Call, accept, unknown_method
 from antiphon.rounds.replay import Conversation, Journal, RoundEnds
 from antiphon.rounds.seal import Codec, Seal, SealBroken, SignedState, StateTooLarge, binding, generate_key, parse_keys
 from antiphon.rounds.sealed import Guard, guard_of
+from antiphon.server.changes import Changes
 from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Channel, Context
-from antiphon.server.invoke import ROUND, Handler, Threads, label
+from antiphon.server.invoke import ROUND, Handler, Threads, label, told_by
 from antiphon.server.registry import Registry
 from antiphon.server.resources import ResourceEntry
 from antiphon.server.steps import SharedSteps
@@ -197,6 +198,19 @@ class Service(Registry):
         self.store = store
         self.has_shared_store = not isinstance(store, MemoryStore)
         self.shared_steps = SharedSteps(store, self._guard.ttl + 60)
+        self.subscriptions.changes = None
+
+    @property
+    def changes(self) -> Changes:
+        """What changed at any instance, in the store; from the first use on, what changes here is added."""
+        if self.subscriptions.changes is None:
+            self.subscriptions.changes = Changes(self.store, shared=self.has_shared_store)
+        return self.subscriptions.changes
+
+    def share_changes(self) -> None:
+        """It is served from now on: instances with a common store tell each other what changes."""
+        if self.has_shared_store:
+            self.changes.want()
 
     # --- running --------------------------------------------------------------------------------------------------
 
@@ -208,6 +222,7 @@ class Service(Registry):
         async with self._starting:
             if self._running == 0:
                 self.subscriptions.closing = False
+                self.share_changes()
                 if self._lifespan is not None:
                     self.state = await self._life.enter_async_context(self._lifespan(self))
             self._running += 1
@@ -340,7 +355,7 @@ class Service(Registry):
                 entropy=os.urandom(12),
             )
         except StateTooLarge as fault:
-            log.error("%s: the conversation outgrew its token: %s; %s", _told(ctx), fault, talk.journal.weights())  # noqa: TRY400
+            log.error("%s: the conversation outgrew its token: %s; %s", _told(ctx), fault, talk.journal.weights())  # noqa: TRY400 -- the weights tell where it grew, a traceback does not
             raise InternalError("The conversation has grown too large to continue") from None
         result["_meta"] = dict(self._meta)
         return result
@@ -517,6 +532,8 @@ class Service(Registry):
 
 def _as_error(fault: BaseException, ctx: Context | None) -> ProtocolError:
     """What the peer learns of an exception; the log learns the rest."""
+    if isinstance(fault, BaseExceptionGroup):
+        fault = told_by(fault)
     if isinstance(fault, CannotAsk):
         fault = MissingCapability(fault.required) if fault.required else InternalError(fault.message)
     if isinstance(fault, ProtocolError):
@@ -542,7 +559,7 @@ def _refusal(message: object, fault: ProtocolError) -> tuple[int, bytes]:
         return fault.status, jsonrpc.encode(jsonrpc.error(id_, fault))
     except (TypeError, ValueError, OverflowError, RecursionError):
         # Its text as Python writes it: what JSON cannot say, a log cannot always say either.
-        log.error("an error cannot be sent: code %s, message %a, data %a", fault.code, fault.message, fault.data)  # noqa: TRY400
+        log.error("an error cannot be sent: code %s, message %a, data %a", fault.code, fault.message, fault.data)  # noqa: TRY400 -- a traceback may hold what a log cannot say
         return 200, jsonrpc.encode(jsonrpc.error(id_, InternalError()))
 
 

@@ -12,7 +12,7 @@ import msgspec
 from antiphon.errors import InternalError, InvalidParams, ToolError
 from antiphon.rounds.replay import InputRequired
 from antiphon.server.context import Context
-from antiphon.server.invoke import ROUND, Handler, label
+from antiphon.server.invoke import ROUND, Handler, label, told_by
 from antiphon.shapes import Mismatch, Shape, describe, hints_of, raw_shape, shape_of, signature_of
 from antiphon.types import (
     CONTENT_TYPES,
@@ -109,8 +109,8 @@ class ToolEntry:
         try:
             # A coroutine function without a Context cannot ask, unless by what it returns.
             value = await (handler.function(**values) if handler.is_plain else handler.run(ctx, values))
-        except ToolError as fault:
-            return error_result(str(fault))
+        except (ToolError, BaseExceptionGroup) as fault:
+            return _told_failure(fault)
         if type(value) is str and self._output is None:
             return {"content": [{"type": "text", "text": value}]}
         if type(value) is InputRequired:
@@ -163,6 +163,13 @@ def checked_name(name: str, function: Callable[..., Any]) -> str:
             f"{label(function)}: {name!r} is no valid name: use 1 to 128 of A-Z, a-z, 0-9, '_', '-' and '.'"
         )
     return name
+
+
+def _told_failure(fault: BaseException) -> JsonObject:
+    told = told_by(fault) if isinstance(fault, BaseExceptionGroup) else fault
+    if not isinstance(told, ToolError):
+        raise fault
+    return error_result(str(told))
 
 
 def error_result(text: str) -> JsonObject:

@@ -2,14 +2,14 @@
 
 import functools
 import sys
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from antiphon.shapes.mismatch import Mismatch, path_text
 
 __all__ = ["dumped", "is_foreign", "is_model", "read_foreign", "schema_of_foreign"]
 
 
-def is_foreign(type_: object) -> bool:
+def is_foreign(type_: object) -> TypeGuard[type]:
     """A class pydantic knows how to read and write better than we do."""
     return (
         "pydantic" in sys.modules
@@ -19,7 +19,7 @@ def is_foreign(type_: object) -> bool:
 
 
 def is_model(type_: object) -> bool:
-    return is_foreign(type_) and issubclass(type_, sys.modules["pydantic"].BaseModel)  # type: ignore[arg-type]
+    return is_foreign(type_) and issubclass(type_, sys.modules["pydantic"].BaseModel)
 
 
 @functools.lru_cache(maxsize=512)
@@ -61,5 +61,5 @@ def dumped(value: object) -> Any:
     if not is_foreign(type(value)):
         raise NotImplementedError(type(value).__name__)
     if is_model(type(value)):
-        return value.model_dump(mode="json", by_alias=True, warnings="error")  # type: ignore[attr-defined]
+        return cast("Any", value).model_dump(mode="json", by_alias=True, warnings="error")
     return _adapter(cast("Any", type(value))).dump_python(value, mode="json", by_alias=True)

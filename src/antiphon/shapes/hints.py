@@ -30,7 +30,7 @@ def target_of(function: Callable[..., object]) -> Callable[..., object]:
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, type):
-        return cast("Any", function).__init__  # type: ignore[no-any-return]
+        return cast("Callable[..., object]", cast("Any", function).__init__)
     if inspect.isroutine(function):
         return function
     return type(function).__call__ if callable(function) else function

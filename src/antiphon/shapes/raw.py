@@ -55,7 +55,7 @@ def raw_shape(schema: dict[str, object]) -> Shape:
 
 
 def _bounded(schema: dict[str, Any]) -> None:
-    if not isinstance(schema, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(schema, dict):
         raise TypeError(f"a JSON Schema is a dict, not {type(schema).__name__}")
     level, count = [schema], 0
     for _ in range(MAX_DEPTH):

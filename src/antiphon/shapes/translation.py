@@ -195,7 +195,7 @@ class Walk:
     def _variable(self, variable: TypeVar) -> Translation:
         if variable.__bound__ is None and not variable.__constraints__:
             return Translation(Any, {})
-        stands_for: Any = variable.__bound__ or Union[variable.__constraints__]  # noqa: UP007
+        stands_for: Any = variable.__bound__ or Union[variable.__constraints__]  # noqa: UP007 -- built at run time
         return replace(self.translate(stands_for), native=False)
 
     def _enum(self, cls: type[enum.Enum]) -> Translation:
@@ -226,7 +226,7 @@ class Walk:
 
     def _tuple(self, type_: Any) -> Translation:
         arguments = typing.get_args(type_)
-        if type_ is tuple or type_ is typing.Tuple or arguments[1:] == (...,):  # noqa: UP006
+        if type_ is tuple or type_ is typing.Tuple or arguments[1:] == (...,):  # noqa: UP006 -- what a user may have written
             item = self.translate(arguments[0] if arguments else Any)
             schema: Schema = {"type": "array", "items": item.schema} if item.schema else {"type": "array"}
             return Translation(types.GenericAlias(tuple, (item.decode, ...)), schema, item.native)

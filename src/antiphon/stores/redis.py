@@ -156,7 +156,7 @@ class RedisStore:
             # connection keeps none of its own.
             alive = {} if self._url.startswith("unix:") else {"socket_keepalive": True}
             pool = ConnectionPool.from_url(self._url, protocol=2, socket_timeout=None, **alive)
-            pool.make_connection()  # type: ignore[no-untyped-call]
+            pool.make_connection()  # type: ignore[no-untyped-call]  # redis gives it no types
         except TypeError:
             wrong = "has an option after the '?' that the redis package does not know"
         except (ValueError, RedisError):
@@ -238,7 +238,7 @@ class _Commands:
         sent = False
         try:
             async with asyncio.timeout(self._timeout):
-                connection: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+                connection: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]  # redis gives it no types
                 try:
                     sent = True
                     await connection.send_packed_command([command.packed for command in batch])
@@ -392,11 +392,11 @@ class _Channels:
         """Connect, and talk until that fails."""
         from redis.exceptions import ResponseError  # loaded by whoever has a pool
 
-        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
+        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]  # redis gives it no types
         connected = False
         try:
             async with asyncio.timeout(self._timeout):
-                await connection.connect()  # type: ignore[no-untyped-call]
+                await connection.connect()  # type: ignore[no-untyped-call]  # redis gives it no types
             connected = True
             connection.socket_timeout = None
             async with asyncio.TaskGroup() as talk:

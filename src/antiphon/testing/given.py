@@ -5,7 +5,7 @@ text answers a model's question, and a list of URIs is roots. ``response_to`` re
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -59,7 +59,7 @@ def response_to(key: str, request: JsonObject, given: object) -> JsonObject:
     )
 
 
-def is_in_turn(given: object, request: JsonObject) -> bool:
+def is_in_turn(given: object, request: JsonObject) -> TypeGuard[Sequence[object]]:
     """Whether a list holds one answer for each time that the question comes, and is not itself the answer."""
     if not isinstance(given, list | tuple):
         return False
@@ -190,7 +190,7 @@ class Supply:
 
     def peek(self, request: JsonObject) -> object:
         """The answer that ``take`` would give; IndexError when there is none left."""
-        return self.given[self.used] if is_in_turn(self.given, request) else self.given  # type: ignore[index]
+        return self.given[self.used] if is_in_turn(self.given, request) else self.given
 
     def take(self, request: JsonObject) -> object:
         given = self.peek(request)

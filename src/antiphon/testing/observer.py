@@ -66,7 +66,7 @@ _BUILTIN: Final[dict[object, tuple[Kind, str]]] = {
     time.time: ("clock", "time.time()"),
     time.time_ns: ("clock", "time.time_ns()"),
     dt.datetime.now: ("clock", "datetime.now()"),
-    dt.datetime.utcnow: ("clock", "datetime.utcnow()"),  # pyright: ignore[reportDeprecated]
+    dt.datetime.utcnow: ("clock", "datetime.utcnow()"),  # pyright: ignore[reportDeprecated]  # handlers still call it
     dt.datetime.today: ("clock", "datetime.today()"),
     dt.date.today: ("clock", "date.today()"),
     os.urandom: ("random", "os.urandom()"),

@@ -266,6 +266,7 @@ class Endpoint:
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
         self._timer = None
+        self.service.share_changes()
         return asyncio.current_task(self._loop)
 
     def _look_later(self) -> None:

@@ -1,43 +1,26 @@
 """Our client against a real old server: the official TypeScript SDK v1, over HTTP and over stdio."""
 
 import asyncio
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from antiphon import Accepted, CallTimeout, CannotAnswer, Change, Client, Declined, Root
 from client.until import until
-from peers.conftest import INSTALL_TIMEOUT, answers, end, free_port, run
+from peers.programs import node_program, served
 
 pytestmark = [pytest.mark.peers, pytest.mark.heavy]
-
-HERE = Path(__file__).parent
-SCRIPTS = HERE.parent.parent.parent / "scripts"
 
 
 @pytest.fixture(scope="module")
 def command():
-    found = json.loads(run([sys.executable, str(SCRIPTS / "node.py")], timeout=INSTALL_TIMEOUT))
-    return [found["node"], str(HERE / "v1_server.mjs"), found["modules"]]
+    return node_program(Path(__file__).parent / "v1_server.mjs")
 
 
 @pytest.fixture(scope="module")
 def url(command, tmp_path_factory):
-    port = free_port()
-    log = tmp_path_factory.mktemp("v1") / "server.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [*command, "--http", str(port)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
-        try:
-            if not answers(process, port):
-                pytest.fail(f"the server did not start:\n{log.read_text()[-2000:]}")
-            yield f"http://127.0.0.1:{port}/mcp"
-        finally:
-            end(process)
+    with served(command, tmp_path_factory.mktemp("v1")) as url:
+        yield url
 
 
 @pytest.fixture(params=["http", "stdio"])

@@ -1,9 +1,11 @@
 """Several instances that share a store: a session's requests, answers and streams land on any of them."""
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 
+import antiphon
 from antiphon import Context, Server, SQLiteStore
 
 from .driver import Client, accept, notification, request, text_of, tool_call
@@ -190,3 +192,28 @@ async def test_a_stream_whose_instance_died_ends_with_an_error(instances, soon):
     instances.gates[0].set()
     await call.finished()
     assert len(again.messages) == 1
+
+
+async def test_a_client_on_a_pipe_hears_what_changes_at_another_instance(instances):
+    here, there = instances.apps
+    async with (
+        there.running(),
+        antiphon.Client(here, era="legacy") as client,
+        aclosing(client.subscribe(resources=["note://1"])) as subscription,
+    ):
+        first = asyncio.create_task(anext(subscription))
+        while not first.done():
+            there.updated("note://1")  # as soon as it listens
+            await asyncio.wait({first}, timeout=0.02)
+        assert await first == antiphon.Change("resource", "note://1")
+
+
+async def test_what_a_session_subscribes_to_at_two_instances_at_once_is_all_kept(instances):
+    here, there = await instances.client()
+    names = [f"note://{number}" for number in range(20)]
+    replies = await asyncio.gather(
+        *((here, there)[number % 2].call("resources/subscribe", {"uri": name}) for number, name in enumerate(names))
+    )
+    assert [reply["result"] for reply in replies] == [{}] * 20
+    session = await instances.endpoints[0]._older.sessions.find(here.session.encode(), None)
+    assert sorted(session.uris) == sorted(names)

@@ -43,7 +43,7 @@ def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     return made
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # the fast one where it was built
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the fast one where it was built
     yaml_implicit_resolvers = _resolvers()
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -23,7 +23,7 @@ TYPES: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-def is_matcher(expected: object) -> bool:
+def is_matcher(expected: object) -> TypeGuard[dict[str, object]]:
     """Whether it is a map of operators, and not a value to be equal to."""
     return type(expected) is dict and len(expected) > 0 and expected.keys() <= OPERATORS.keys()
 
@@ -114,7 +114,7 @@ def _not(expected: object, actual: object) -> str:
     if problem_with(expected, actual):
         return ""
     if is_matcher(expected):
-        told = ", ".join(f"{operator} {shown(operand)}" for operator, operand in dict[Any, Any](expected).items())  # type: ignore[call-overload]
+        told = ", ".join(f"{operator} {shown(operand)}" for operator, operand in expected.items())
         return f"is {shown(actual)}, which should not be so: {told}"
     return f"is {shown(actual)}, and should not be"
 

@@ -190,7 +190,10 @@ class Running:
             case = msgspec.structs.replace(case, timeout=self.settings.timeout)
         if not case.refers:
             return case
-        fill: Callable[[Any], Any] = lambda value: filled(value, values, os.environ)  # noqa: E731
+
+        def fill(value: Any) -> Any:
+            return filled(value, values, os.environ)
+
         return msgspec.structs.replace(
             case,
             method=str(fill(case.method)),
