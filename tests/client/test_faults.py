@@ -619,8 +619,13 @@ async def call_child(code, *, timeout=20.0, **link):
     ids=["at once", "before answering", "within a line", "between rounds", "in the second round"],
 )
 async def test_a_child_that_dies_is_an_error_at_once(code):
-    with pytest.raises(Disconnected, match="exit code 3|takes no more input"):
+    with pytest.raises(Disconnected, match="exit code 3"):
         await call_child(code)
+
+
+async def test_a_child_that_lives_but_does_not_hear_is_an_error_soon(short_grace):
+    with pytest.raises(Disconnected, match="takes no more input"):
+        await call_child("message = read(); os.close(0); say(asks(message)); time.sleep(60)")
 
 
 async def test_a_child_that_is_killed_is_an_error_at_once():

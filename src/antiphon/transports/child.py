@@ -178,9 +178,12 @@ class Process(asyncio.SubprocessProtocol):
         return self.fault is None and self._stdin is not None and not self._stdin.is_closing()
 
     def send(self, message: JsonObject) -> None:
-        if not self.hears or self._stdin is None:
-            raise Disconnected("The server's process takes no more input")
-        self._stdin.write(encode(message) + b"\n")
+        if self.fault is not None:
+            raise again(self.fault)
+        if self._stdin is not None and not self._stdin.is_closing():
+            self._stdin.write(encode(message) + b"\n")
+        else:
+            self._gone_soon()
 
     async def close(self) -> None:
         """basic/transports/stdio, Shutdown: end its input, then ask it to end, then kill it."""
@@ -243,10 +246,11 @@ class Process(asyncio.SubprocessProtocol):
             self._line.clear()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        del exc
         if fd == 1:
             self._silent = True
             self._leave()
+        elif exc is not None:
+            self._gone_soon()  # something was on its way
 
     def process_exited(self) -> None:
         self._exited = True
@@ -256,7 +260,12 @@ class Process(asyncio.SubprocessProtocol):
         """The child has exited, or closed its output: the other should follow at once."""
         if self._exited and self._silent:
             self._gone()
-        elif self._timer is None:
+        else:
+            self._gone_soon()
+
+    def _gone_soon(self) -> None:
+        """Most likely it has just died: how, is known in a moment."""
+        if self._timer is None:
             self._timer = self._loop.call_later(LAST_WORDS, self._gone)
 
     def _gone(self) -> None:
@@ -265,7 +274,10 @@ class Process(asyncio.SubprocessProtocol):
         if self._exited and self._silent and not self._ended.done():
             self._ended.set_result(None)
         code = None if self._transport is None else self._transport.get_returncode()
-        how = "closed its output" if code is None else f"ended (exit code {code})"
+        if code is not None:
+            how = f"ended (exit code {code})"
+        else:
+            how = "closed its output" if self._silent else "takes no more input"
         self._fail(Disconnected(f"The server's process {how}"))
 
     # --- messages -------------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for_forever() -> None:
         (lambda: PipeWire(["no-such-command"]), "Cannot start 'no-such-command'"),
         (
             lambda: PipeWire([sys.executable, "-c", "raise SystemExit(4)"]),
-            "ended \\(exit code 4\\)|takes no more input",
+            "ended \\(exit code 4\\)",
         ),
         (lambda: HttpWire("http://127.0.0.1:9/mcp"), "Cannot connect to 127.0.0.1:9"),
     ],

@@ -12,6 +12,7 @@ import msgspec
 from antiphon.errors import CallFailed, Disconnected
 from antiphon.protocol.sse import Events
 from antiphon.testing.cassette.scribe import read_line
+from antiphon.transports.child import LAST_WORDS
 from antiphon.transports.http import MAX_REPLY, HttpLink, content_type
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
@@ -69,7 +70,9 @@ class PipeWire:
             self._process.stdin.write(encode(message) + b"\n")
             await self._process.stdin.drain()
         except (OSError, RuntimeError):
-            raise Disconnected("The server's process takes no more input") from None
+            # Most likely it has just died: how, is known in a moment.
+            await asyncio.wait({self._reader}, timeout=LAST_WORDS)
+            raise Disconnected(_ended(self._process.returncode)) from None
 
     async def receive(self) -> Came:
         return await self._came.get()
@@ -94,7 +97,7 @@ class PipeWire:
                     if isinstance(each, dict):
                         self._came.put_nowait(Came(message=each))
         code = await self._process.wait()
-        self._came.put_nowait(Came(fault=Disconnected(f"The server's process ended (exit code {code})")))
+        self._came.put_nowait(Came(fault=Disconnected(_ended(code))))
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -102,6 +105,11 @@ class PipeWire:
                 os.killpg(self._process.pid, number)
             else:
                 self._process.send_signal(number)
+
+
+def _ended(code: int | None) -> str:
+    how = "takes no more input" if code is None else f"ended (exit code {code})"
+    return f"The server's process {how}"
 
 
 class HttpWire:
