@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import date, datetime
 from typing import Literal
 
 import pytest
@@ -568,6 +568,18 @@ async def test_a_question_gathered_as_an_exception_is_not_taken_for_a_yes(app: S
 
     told = await converse(app, *tool("wipe"), answers={"confirm": decline()})
     assert (told.asked, told.text, wiped) == ([["confirm"]], "0 wiped", [])
+
+
+async def test_an_answer_of_nothing_is_nothing_on_every_round(app: Server) -> None:
+    seen: list[object] = []
+
+    @app.tool
+    async def due(ctx: Context) -> str:
+        seen.append((await ctx.elicit("When?", date | None, key="when")).unwrap())
+        return (await ctx.elicit("What?", str, key="what")).unwrap()
+
+    told = await converse(app, *tool("due"), answers={"when": accept(value=None), "what": accept(value="tea")})
+    assert (told.asked, told.text, seen) == ([["when"], ["what"]], "tea", [None, None])
 
 
 async def test_groups_of_other_exceptions_pass_beside_the_signal(app: Server) -> None:

@@ -5,6 +5,7 @@ methods of the same kinds make and ask them in one go.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ import msgspec
 from antiphon.shapes import Form, Mismatch, form_of
 from antiphon.types import (
     Accepted,
+    Answer,
     Cancelled,
     Declined,
     Elicited,
@@ -34,6 +36,7 @@ from antiphon.types import (
 __all__ = ["Question", "form", "roots", "sample", "url"]
 
 _FORM = (("elicitation", "form"),)
+_SHORT = 256
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -120,7 +123,7 @@ class FormQuestion(Question):
 
     __slots__ = ("_form", "_message")
 
-    def __init__(self, message: str, form: Form, *, key: str | None, ttl: float | None, again: bool) -> None:
+    def __init__(self, message: str, form: Form, *, key: str | None, ttl: float | None, again: bool = False) -> None:
         self.kind = "form"
         self.method = "elicitation/create"
         self.needs = _FORM
@@ -138,17 +141,36 @@ class FormQuestion(Question):
     @property
     def fingerprint(self) -> bytes:
         if self._print is None:
-            stamp = self._form.stamp
-            if stamp is None:
-                stamp = self._form.stamp = blake2b(_encode(self._form.schema), digest_size=16).digest()
-            self._print = blake2b(stamp + self._message.encode(errors="surrogatepass"), digest_size=8).digest()
+            self._print = form_print(self._form, self._message)
         return self._print
 
     def recall(self, raw: JsonObject) -> Any:
-        return Accepted(self._form.recall(raw["content"])) if raw["action"] == "accept" else self.read(raw)
+        return form_recalled(self._form, raw)
 
     def _content(self, content: object) -> Any:
         return self._form.read(content)
+
+
+def form_print(form: Form, message: str) -> bytes:
+    """A form's fingerprint. It is wanted anew on each round, so those of short messages are remembered."""
+    return _known_print(form, message) if len(message) <= _SHORT else _form_print(form, message)
+
+
+def _form_print(form: Form, message: str) -> bytes:
+    if form.stamp is None:
+        form.stamp = blake2b(_encode(form.schema), digest_size=16).digest()
+    return blake2b(form.stamp + message.encode(errors="surrogatepass"), digest_size=8).digest()
+
+
+_known_print = lru_cache(maxsize=1024)(_form_print)
+
+
+def form_recalled(form: Form, raw: JsonObject) -> Answer[Any]:
+    """The answer to a form in a response that was read before."""
+    action = raw["action"]
+    if action == "accept":
+        return Accepted(form.recall(raw["content"]))
+    return Declined() if action == "decline" else Cancelled()
 
 
 def form(

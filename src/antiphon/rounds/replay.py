@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import CannotAsk, UnstableQuestion, UserRefused
-from antiphon.rounds.ask import Question, missing, view
-from antiphon.shapes import Mismatch
-from antiphon.types import JsonObject, Missing, Response
+from antiphon.rounds.ask import Question, form_print, form_recalled, missing, view
+from antiphon.shapes import Form, Mismatch
+from antiphon.types import Answer, JsonObject, Missing, Response
 
 MAX_DRIFT = 2
 """How often in a row a question may come back changed after an answer: once happens when a server is upgraded."""
@@ -172,9 +172,6 @@ class Conversation:
     def ask(self, question: Question) -> Any:
         """The typed answer to a question, or RoundEnds with the question noted for this round."""
         name = self._name(question.key or question.name)
-        answered = self.journal.answers.get(name)
-        if answered is not None and answered.read and answered.fingerprint == question.fingerprint:
-            return question.recall(_decode(answered.response))
         found = self._recorded(name, question)
         if found is None and question.key is None:
             found = self._moved(name, question)
@@ -183,6 +180,23 @@ class Conversation:
         self._require(question)
         self.pending[name] = question
         raise RoundEnds
+
+    def recalled(self, form: Form, message: str, key: str | None) -> Answer[Any] | None:
+        """The answer to a form that was answered on an earlier round; None if `ask` has to look.
+
+        Every round begins with all the questions before it, so this is the short way: no Question is made.
+        """
+        name = key or form.name
+        answered = self.journal.answers.get(name)
+        if (
+            answered is None
+            or not answered.read
+            or name in self._seen
+            or answered.fingerprint != form_print(form, message)
+        ):
+            return None
+        self._seen.add(name)
+        return form_recalled(form, _decode(answered.response))
 
     def withdraw(self, question: Question) -> str:
         """Take back a question that this round would have carried, since it is put otherwise; its name."""

@@ -15,7 +15,7 @@ import msgspec
 from antiphon.errors import CannotAsk, ToolError
 from antiphon.protocol.accept import Call
 from antiphon.rounds import ask
-from antiphon.rounds.ask import Question
+from antiphon.rounds.ask import FormQuestion, Question
 from antiphon.rounds.replay import Conversation, Journal, RoundEnds
 from antiphon.shapes import Mismatch, form_of, hints_of, shape_of
 from antiphon.types import (
@@ -254,18 +254,24 @@ class Context:
     # --- asking, by awaiting --------------------------------------------------------------------------------------
 
     @overload
-    def elicit(
+    async def elicit(
         self, message: str, shape: type[T], *, key: str | None = None, ttl: float | None = None
-    ) -> Coroutine[Any, Any, Answer[T]]: ...
+    ) -> Answer[T]: ...
     @overload
-    def elicit(
+    async def elicit(
         self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
-    ) -> Coroutine[Any, Any, Answer[Any]]: ...
-    def elicit(
+    ) -> Answer[Any]: ...
+    async def elicit(
         self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
-    ) -> Coroutine[Any, Any, Answer[Any]]:
+    ) -> Answer[Any]:
         """Ask the user to fill in a form."""
-        return self._ask(ask.form(message, shape, key=key, ttl=ttl))
+        form = form_of(shape)
+        answer: Answer[Any] | None = None
+        if self._talk is not None and not self._over:
+            answer = self._talk.recalled(form, message, key)
+        if answer is None:
+            answer = await self._ask(FormQuestion(message, form, key=key, ttl=ttl))
+        return answer
 
     def elicit_url(
         self, message: str, url: str, *, key: str | None = None, ttl: float | None = None

@@ -19,11 +19,15 @@ __all__ = ["Form", "Several", "form_of"]
 class Form:
     """What is asked (`schema`, the protocol's requestedSchema) and what an answer means."""
 
-    __slots__ = ("_build", "_entries", "name", "schema", "stamp")
+    __slots__ = ("_build", "_entries", "_only", "name", "schema", "stamp")
 
-    def __init__(self, name: str, entries: Sequence[Entry], build: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(
+        self, name: str, entries: Sequence[Entry], build: Callable[[dict[str, Any]], object], *, bare: bool = False
+    ) -> None:
         self.name = name
         self._entries = tuple(entries)
+        self._only = entries[0] if bare else None
+        """The one field whose value is the form's, without anything around it."""
         self._build = build
         self.stamp: bytes | None = None
         """Room for a digest of the schema, made by whoever needs one."""
@@ -47,8 +51,16 @@ class Form:
 
     def recall(self, content: Mapping[str, object]) -> Any:
         """The typed value of a content that was read before, under the same schema: converted, not checked again."""
+        only = self._only
+        if only is not None:
+            value = content.get(only.wire)
+            return None if value is None else only.convert(value)
         return self._build(
-            {entry.name: entry.convert(content[entry.wire]) for entry in self._entries if entry.wire in content}
+            {
+                entry.name: entry.convert(content[entry.wire])
+                for entry in self._entries
+                if content.get(entry.wire) is not None
+            }
         )
 
     def fill(self, content: Mapping[str, object]) -> dict[str, object]:
@@ -115,7 +127,7 @@ def _form(shape: Any, field: str) -> Form:
     if record is not None:
         return _record(record)
     name = _snake(inner.__name__) if isinstance(inner, type) and issubclass(inner, enum.Enum) else field
-    return Form(name, [entry_of(field, shape)], lambda values: values.get(field))
+    return Form(name, [entry_of(field, shape)], lambda values: values.get(field), bare=True)
 
 
 def _record(record: Record) -> Form:
