@@ -47,6 +47,11 @@ class Exchange:
         self._read = 0
         self.watched = asyncio.Event()
         """Set when the application waits for the client to go away."""
+        self.reads = asyncio.Event()
+        """Cleared while the client does not read, and so nothing can be sent."""
+        self.reads.set()
+        self.blocked = asyncio.Event()
+        """Set when the application waits for the client to read."""
         self.status = None
         self.headers = {}
         self.body = b""
@@ -65,6 +70,9 @@ class Exchange:
         return {"type": "http.disconnect"}
 
     async def _send(self, event):
+        if not self.reads.is_set():
+            self.blocked.set()
+            await self.reads.wait()
         if self.disconnected:
             self.late.append(event)
             return
@@ -83,6 +91,7 @@ class Exchange:
 
     def disconnect(self):
         self.disconnected = True
+        self.reads.set()
         self._gone.set()
 
     async def finished(self):

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from antiphon.errors import CannotAsk
 from antiphon.legacy.revisions import KEY, knows_modes
 from antiphon.legacy.session import Session
-from antiphon.server.listen import KEEP_ALIVE
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import Message, notification
 
@@ -25,9 +24,6 @@ class Asker:
 
     @abstractmethod
     async def emit(self, message: JsonObject) -> None: ...
-
-    @abstractmethod
-    async def keep_alive(self) -> None: ...
 
     async def retract(self, message: JsonObject) -> None:
         """Say that a question is no longer asked, even where the call itself has nothing more to say."""
@@ -85,9 +81,7 @@ class Waiting:
         try:
             await channel.emit(request)
             async with asyncio.timeout(self._timeout):
-                # A person may take long: proxies must not cut the connection, and one that is dead must show it.
-                while not (await asyncio.wait({answer}, timeout=KEEP_ALIVE))[0]:
-                    await channel.keep_alive()
+                await asyncio.wait({answer})
             return response_in(answer.result())
         except TimeoutError:
             raise CannotAsk(f"Nobody answered within {self._timeout:g} seconds", required={}) from None

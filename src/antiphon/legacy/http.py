@@ -15,7 +15,6 @@ from antiphon.legacy.revisions import REVISIONS, UNSTATED, batches, polls
 from antiphon.legacy.session import Session, opened
 from antiphon.legacy.sessions import Sessions
 from antiphon.legacy.switchboard import Switchboard
-from antiphon.server.listen import KEEP_ALIVE
 from antiphon.server.service import Service
 from antiphon.stores.following import following
 from antiphon.stores.store import StoreError
@@ -65,6 +64,7 @@ class HttpDesk:
             ask_timeout=service.ask_timeout,
             touch=self.sessions.touch,
         )
+        self.sessions.busy = self.board.busy
         self._changes = service.changes
         if self._keeps:
             self._changes.limit, self._changes.ttl = event_buffer, session_ttl
@@ -88,7 +88,8 @@ class HttpDesk:
 
     def claims_bytes(self, headers: RawHeaders, body: bytes) -> bool:
         version = headers.get(http.VERSION)
-        return body[:64].lstrip()[:1] == b"[" and (version is None or version == b"2025-03-26") and SESSION in headers
+        known = SESSION in headers or not self._keeps
+        return body[:64].lstrip()[:1] == b"[" and (version is None or version == b"2025-03-26") and known
 
     def take_over(self, exchange: Exchange) -> Exchange:
         return taken_over(exchange)
@@ -203,7 +204,7 @@ class HttpDesk:
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
         if len(request.message) > MAX_BATCH:
             raise InvalidRequest(f"A batch may have at most {MAX_BATCH} messages", status=413)
-        reply = Reply(session, self.board, line, None)
+        reply = self._reply(session, line, None)
         calls: list[Message] = []
         for message in request.message:
             if "method" not in message and ("result" in message or "error" in message):
@@ -219,7 +220,8 @@ class HttpDesk:
         if not calls:
             await line.answer(202, b"")
             return
-        self._check_free(session, [message["id"] for message in calls])
+        if self._keeps:
+            self._check_free(session, [message["id"] for message in calls])
         try:
             answered = await asyncio.gather(*(self._one(session, request, reply, message) for message in calls))
             await reply.finish(*filter(None, answered), batch=True)
@@ -229,10 +231,10 @@ class HttpDesk:
         finally:
             reply.let_go()
 
-    async def _one(self, session: Session, request: Request, reply: Reply, message: Message) -> bytes | None:
+    async def _one(self, session: Session, request: Request, reply: Way, message: Message) -> bytes | None:
         """The reply to one request of a batch; None if it was cancelled."""
         id_ = message["id"]
-        self.board.begin(session.id, id_, asyncio.current_task())
+        self.board.begin(session.id, id_, asyncio.current_task() if self._keeps else None)
         try:
             return await self._answer(session, request, reply, message)
         except asyncio.CancelledError:
@@ -278,7 +280,12 @@ class HttpDesk:
         """Go on with a stream where a client left it, wherever it comes from."""
         store, key = self._service.store, stream_key(session.id, name)
         gone = asyncio.Event()
-        line.on_gone = stop = gone.set
+
+        def stop() -> None:
+            gone.set()
+            line.hang_up()
+
+        line.on_gone = stop
         async with following(store, key) as wait, self.board.reading(session.id, name, stop):
             # In this order: what is not under way any more has all its events.
             asked = await store.get(open_key(session.id, name))
@@ -292,20 +299,15 @@ class HttpDesk:
             await line.put(b":\n\n")
             if asked is not None:
                 await self.board.resumed(name)
-            quiet, under_way = 0.0, asked is not None
+            under_way = asked is not None
             while not gone.is_set():
                 for id_, data in events:
                     last = id_
                     await line.event(f"{name}.{id_}", data)
                 if asked is None or not under_way or await self._is_over(session, name, asked, events):
                     break
-                if await _either(gone, wait, LOOK):
-                    quiet = 0.0
-                elif not await self.board.is_alive(name):
+                if not await _either(gone, wait, LOOK) and not await self.board.is_alive(name):
                     await self._mourn(session, name, last, asked)
-                elif (quiet := quiet + LOOK) >= KEEP_ALIVE:
-                    quiet = 0.0
-                    await line.put(b":\n\n")
                 # What a dead instance had under way has expired rather than ended.
                 is_open = await store.get(open_key(session.id, name)) is not None
                 under_way = is_open or not await self.board.is_alive(name)
@@ -343,9 +345,11 @@ class HttpDesk:
             nonlocal gone
             gone = True
             changes.wake()
+            line.hang_up()
 
         try:
             async with self._changes.following(after) as changes, self.board.reading(session.id, _CHANGES, leave):
+                changes.overflow = leave
                 line.on_gone = leave
                 await line.begin(session.id)
                 if polls(session.revision) and changes.last is not None:
@@ -356,8 +360,7 @@ class HttpDesk:
                     for change in changes.take():
                         if not change.uri or await self._is_subscribed(session, change.uri):
                             await line.event(f"{_CHANGES}.{change.id}", change.encoded())
-                    if not await changes.wait(KEEP_ALIVE):
-                        await line.put(b":\n\n")
+                    await changes.wait()
         except ValueError:
             raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
         await line.end()
@@ -376,20 +379,18 @@ class _Passing:
 
     def __init__(self, line: Line) -> None:
         self._line = line
+        line.on_gone = _nothing  # 2025-11-25, basic/transports: a disconnection is no cancellation
 
     async def emit(self, message: JsonObject) -> None:
         if self._line.accepts.stream:
             await self._event(encode(message))
 
-    async def keep_alive(self) -> None:
-        if self._line.streaming:
-            await self._line.put(b":\n\n")
-
-    async def finish(self, body: bytes) -> None:
+    async def finish(self, *replies: bytes, batch: bool = False) -> None:
         if not self._line.streaming and self._line.accepts.json:
-            await self._line.answer(200, body)
+            await self._line.answer(200, b"[" + b",".join(replies) + b"]" if batch else replies[0])
         else:
-            await self._event(body)
+            for reply in replies:
+                await self._event(reply)
             await self._line.end()
 
     async def close(self) -> None:
@@ -420,6 +421,10 @@ async def _either(gone: asyncio.Event, wait: Any, seconds: float) -> bool:
         for task in (news, leaving):
             task.cancel()
         await asyncio.gather(news, leaving, return_exceptions=True)
+
+
+def _nothing() -> None:
+    """Being told is all."""
 
 
 def _opens(message: object) -> bool:

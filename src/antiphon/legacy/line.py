@@ -1,6 +1,7 @@
 """A Line: one HTTP exchange with an older client. It may break without ending what is said on it."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -14,15 +15,18 @@ _STREAM: Final = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
+ENDING: Final = 1.0
+"""Seconds for the end of a stream to be sent; a client that does not read does not get it."""
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Line(Exchange):
     """JSON, or a stream of events with ids."""
 
-    ended = False
     on_gone: Callable[[], None] | None = None
     """Called when the client has gone; without it, the request is cancelled."""
+    _writing: asyncio.Timeout | None = None
+    _ending: asyncio.Task[None] | None = None
 
     @property
     def task(self) -> "asyncio.Task[Any] | None":
@@ -64,14 +68,47 @@ class Line(Exchange):
         await self.put(b"\n".join([*lines, b"data: " + data, b"", b""]))
 
     async def put(self, chunk: bytes) -> None:
-        if self.is_open:
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        """Send a part of the stream. This waits for a client that does not read, unless `hang_up` ends it."""
+        if not self.is_open:
+            return
+        self._silence = 0.0
+        writing: asyncio.Timeout | None = None
+        try:
+            async with asyncio.timeout(None) as writing:
+                self._writing = writing
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except TimeoutError:
+            if writing is None or not writing.expired():
+                raise
+        finally:
+            self._writing = None
+
+    _write = put
+
+    def grow_silent(self, seconds: float) -> None:
+        if self._writing is None:
+            super().grow_silent(seconds)
+
+    def hang_up(self) -> None:
+        """End the stream, if there is one, whether or not the client reads what is on its way."""
+        if not (self.is_open and self.streaming):
+            return
+        self.ended = True
+        loop = asyncio.get_running_loop()
+        if self._writing is not None:
+            self._writing.reschedule(loop.time())
+        self._ending = loop.create_task(self._finish())
 
     async def end(self) -> None:
-        """End the stream, if there is one; the client may come back for what follows."""
-        if self.is_open and self.streaming:
-            self.ended = True
-            await self._send({"type": "http.response.body", "body": b""})
+        """The same, when nothing is on its way."""
+        self.hang_up()
+        if self._ending is not None:
+            await self._ending
+
+    async def _finish(self) -> None:
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(ENDING):
+                await self._send({"type": "http.response.body", "body": b""})
 
     async def _await_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

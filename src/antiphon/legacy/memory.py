@@ -73,6 +73,3 @@ class _Voice:
 
     async def emit(self, message: JsonObject) -> None:
         self._put(encode(message))
-
-    async def keep_alive(self) -> None:
-        """Memory does not time out."""

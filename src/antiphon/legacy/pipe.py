@@ -109,6 +109,3 @@ class _Way(Asker):
 
     async def retract(self, message: JsonObject) -> None:
         self._put(encode(message))
-
-    async def keep_alive(self) -> None:
-        """A pipe does not time out."""

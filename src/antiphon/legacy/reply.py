@@ -77,14 +77,9 @@ class Reply(Asker):
     def key(self) -> str:
         return stream_key(self._session.id, self.name)
 
-    async def keep_alive(self) -> None:
-        if self.name:
-            await self._line.put(b":\n\n")
-
     async def emit(self, message: JsonObject) -> None:
-        if not self._line.accepts.stream:
-            return
-        await self._append(encode(message))
+        if self._line.accepts.stream and (self.name or not self._absent):
+            await self._append(encode(message))
 
     async def push(self, name: str, wire: JsonObject) -> object:
         if not self._line.accepts.stream:
@@ -153,7 +148,7 @@ class Reply(Asker):
         self._absent = False
         if self._timer is not None:
             self._timer.cancel()
-        await self._line.end()
+        self._line.hang_up()  # on the old connection, nobody may be reading
         await self._streams.poke(self.key)
 
     def left(self) -> None:
@@ -200,10 +195,12 @@ class Reply(Asker):
                 await streams.poke(self.key)
 
     def _gone(self) -> None:
+        # 2025-11-25, basic/transports: a disconnection is no cancellation. But without a stream there is none to come
+        # back to, so nobody can be asked.
         if self.name:
             self._wait(GRACE)
-        elif self._task is not None:
-            self._task.cancel()  # nobody will ever hear the answer
+        else:
+            self._absent = True
 
     def _wait(self, seconds: float) -> None:
         """The client may come back; if it does not, it is not asked any more."""

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable
+from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -18,6 +19,8 @@ _OFTEN: Final = 10
 """A session in use is written again this many times within its time to live."""
 _CLAIMED: Final = 5.0
 """Seconds for which an instance may have a session to itself."""
+_LOOKED_AT: Final = 100
+"""Sessions that are looked at before another is refused."""
 
 
 class Sessions:
@@ -32,6 +35,8 @@ class Sessions:
         """When each session was last written from here, the longest ago first."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._moment = 0.0
+        self.busy: Callable[[], Iterable[str]] = tuple
+        """Tells in which sessions a call is under way here."""
         self._sweeping: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -41,6 +46,7 @@ class Sessions:
     async def open(self, message: Message, principal: str | None) -> Session:
         if len(self._used) >= self._most:
             await self._sweep()
+            await self._look_for_ended()
             if len(self._used) >= self._most:
                 raise InvalidRequest("There are too many sessions; try again later", status=503)
         session = opened(message, secrets.token_urlsafe(18), principal)
@@ -134,8 +140,17 @@ class Sessions:
         self._sweeping = None
         self._task = loop.create_task(self._sweep())
 
+    async def _look_for_ended(self) -> None:
+        """Forget sessions that ended at other instances, as far as they are among those used longest ago."""
+        for key in list(islice(self._used, _LOOKED_AT)) if self._shared else ():
+            if await self._store.get(key) is None:
+                self._used.pop(key, None)
+
     async def _sweep(self) -> None:
-        """Forget the sessions that have not been used here for too long."""
+        """Forget the sessions that have not been used here for too long; keep those in which a call is under way."""
+        with contextlib.suppress(StoreError):
+            for name in self.busy():
+                await self.touch(name)
         now = time.monotonic()
         for key, used in list(self._used.items()):
             if now - used <= self._ttl:

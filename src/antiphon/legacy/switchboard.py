@@ -86,6 +86,10 @@ class Switchboard:
     def is_running(self, session: str, id_: RequestId) -> bool:
         return (session, id_) in self._running
 
+    def busy(self) -> set[str]:
+        """The sessions in which a request is under way."""
+        return {session for session, _ in self._running}
+
     def was_cancelled(self, session: str, id_: RequestId) -> bool:
         """Whether a request ends because its client wants it to; its task may then go on."""
         if (session, id_) not in self._cancelled:

@@ -115,18 +115,15 @@ class Changes:
     @contextlib.asynccontextmanager
     async def following(self, after: str | None) -> AsyncGenerator["Reader"]:
         """The changes after one of them, or from now on; ValueError if there never was such a one."""
-        reader = Reader()
+        reader = Reader(self.limit)
         self.follow(reader.put)
         try:
             await self.followed()
             reader.last = self._last
-            if after is not None and self._last is not None:
-                missed = await self._store.read(STREAM, after=after)
-                heard = {change.id for change in reader.waiting}
-                reader.waiting[:0] = [
-                    _change(id_, data) for id_, data in missed if id_ <= self._last and id_ not in heard
-                ]
-                reader.wake()
+            if after is not None:
+                missed = [_change(*event) for event in await self._store.read(STREAM, after=after)]
+                # What is newer than that will be handed out.
+                reader.begin([change for change in missed if self._last is not None and change.id <= self._last])
             yield reader
         finally:
             self.unfollow(reader.put)
@@ -160,36 +157,43 @@ class Changes:
 
 
 class Reader:
-    """One stream's share of the changes."""
+    """One stream's share of the changes. Of equal ones that wait to be sent, the newest is enough."""
 
-    __slots__ = ("_news", "last", "waiting")
+    __slots__ = ("_limit", "_news", "_waiting", "last", "overflow")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         self.last: str | None = None
         """The newest change when the stream began."""
-        self.waiting: list[Change] = []
+        self.overflow: Callable[[], None] | None = None
+        """Called when more waits than is kept: the stream should end, for its client can come back."""
+        self._limit = limit
+        self._waiting: dict[tuple[str, str], Change] = {}
         self._news = asyncio.Event()
 
+    def begin(self, missed: list[Change]) -> None:
+        """What happened before comes first."""
+        heard, self._waiting = self._waiting, {}
+        for change in (*missed, *heard.values()):
+            self.put(change)
+
     def put(self, change: Change) -> None:
-        self.waiting.append(change)
+        self._waiting.pop((change.method, change.uri), None)
+        self._waiting[change.method, change.uri] = change
         self._news.set()
+        if len(self._waiting) > self._limit and self.overflow is not None:
+            self.overflow()
 
     def wake(self) -> None:
         self._news.set()
 
     def take(self) -> list[Change]:
-        taken, self.waiting = self.waiting, []
+        taken, self._waiting = list(self._waiting.values()), {}
         self._news.clear()
         return taken
 
-    async def wait(self, seconds: float) -> bool:
-        """Wait for news; False if none came in time."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def wait(self) -> None:
+        """Wait for news."""
+        await self._news.wait()
 
 
 def _change(id_: str, data: bytes) -> Change:

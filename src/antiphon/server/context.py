@@ -57,8 +57,6 @@ class Channel(Protocol):
 
     async def emit(self, message: JsonObject) -> None: ...
 
-    async def keep_alive(self) -> None: ...
-
 
 Push: TypeAlias = Callable[[str, JsonObject], Awaitable[object]]
 
@@ -266,11 +264,10 @@ class Context:
     ) -> Answer[Any]:
         """Ask the user to fill in a form."""
         form = form_of(shape)
-        answer: Answer[Any] | None = None
-        if self._talk is not None and not self._over:
-            answer = self._talk.recalled(form, message, key)
-        if answer is None:
-            answer = await self._ask(FormQuestion(message, form, key=key, ttl=ttl))
+        recalled = None if self._talk is None or self._over else self._talk.recalled(form, message, key)
+        if recalled is not None:
+            return recalled
+        answer: Answer[Any] = await self._ask(FormQuestion(message, form, key=key, ttl=ttl))
         return answer
 
     def elicit_url(

@@ -16,8 +16,6 @@ from antiphon.wire.jsonrpc import RequestId, notification
 from antiphon.wire.rev2026 import SUBSCRIPTION_ID
 
 Kind: TypeAlias = Literal["tools", "prompts", "resources"]
-KEEP_ALIVE = 15.0
-"""Seconds of silence after which a stream shows that it is alive."""
 MAX_URIS = 1000
 _LISTS: Final = {f"notifications/{kind}/list_changed": f"{kind}_list_changed" for kind in get_args(Kind)}
 
@@ -79,12 +77,7 @@ class Listener:
             )
         )
         while not self.closed:
-            try:
-                async with asyncio.timeout(KEEP_ALIVE):
-                    await self._wake.wait()
-            except TimeoutError:
-                await channel.keep_alive()
-                continue
+            await self._wake.wait()
             self._wake.clear()
             waiting, self.waiting = self.waiting, {}
             for message in waiting.values():

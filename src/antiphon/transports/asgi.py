@@ -5,6 +5,7 @@ turns the response into a stream. Only a request that lasts gets a watcher for t
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import lru_cache
@@ -35,6 +36,8 @@ MAX_HEADER_BYTES = 64 * 1024
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 PATIENCE = 0.5
 """Seconds that a request may take before somebody watches whether its client is still there."""
+KEEP_ALIVE = 15.0
+"""Seconds of silence after which a stream shows that it is alive."""
 
 log = logging.getLogger("antiphon")
 _MOST_WORDS = 256
@@ -184,7 +187,7 @@ class Endpoint:
         finally:
             self._under_way.discard(exchange)
             if exchange.watcher is not None:
-                exchange.watcher.cancel()
+                exchange.let_go()
 
     # --- before a request is looked at ----------------------------------------------------------------------------
 
@@ -274,12 +277,14 @@ class Endpoint:
         self._timer = self._loop.call_later(PATIENCE, self._look)
 
     def _look(self) -> None:
-        """Put a watcher on the requests that were there at the last look as well."""
+        """Put a watcher on the requests that were there at the last look as well; keep silent streams alive."""
         self._timer = None
         for exchange in self._under_way:
             exchange.age += 1
             if exchange.age > 1:
                 exchange.watch()
+            if exchange.streaming:
+                exchange.grow_silent(PATIENCE)
         if self._under_way:
             self._look_later()
 
@@ -332,8 +337,11 @@ class Exchange:
     # Set on the class, since few exchanges ever set them otherwise.
     watcher: asyncio.Task[None] | None = None
     streaming = False
+    ended = False
     gone = False
     age = 0
+    _silence = 0.0
+    _sign: asyncio.Task[None] | None = None
     _lock: asyncio.Lock | None = None
 
     def __init__(self, receive: Receive, send: Send, task: "asyncio.Task[Any] | None") -> None:
@@ -346,15 +354,12 @@ class Exchange:
         if self.accepts.stream and not self.gone:
             await self._write(sse.event(encode(message)))
 
-    async def keep_alive(self) -> None:
-        if not self.gone:
-            await self._write(sse.KEEP_ALIVE)
-
     async def reply(self, status: int, body: bytes | None) -> None:
         if self.gone:
             return
         if self.streaming or (body is not None and status == 200 and not self.accepts.json):
             await self._write(sse.event(body or b""))
+            self.ended = True
             await self._send({"type": "http.response.body", "body": b""})
             return
         body = body or b""
@@ -366,7 +371,26 @@ class Exchange:
         if self.watcher is None:
             self.watcher = asyncio.create_task(self._await_disconnect())
 
+    def grow_silent(self, seconds: float) -> None:
+        """So much more time has passed on the stream: give a sign of life if nothing was said for too long."""
+        self._silence += seconds
+        if self._silence >= KEEP_ALIVE and (self._sign is None or self._sign.done()):
+            self._silence = 0.0
+            self._sign = asyncio.create_task(self._give_sign())
+
+    def let_go(self) -> None:
+        """The request has been served."""
+        for task in (self.watcher, self._sign):
+            if task is not None:
+                task.cancel()
+
+    async def _give_sign(self) -> None:
+        with contextlib.suppress(OSError):
+            if not self.ended and not self.gone:
+                await self._write(sse.KEEP_ALIVE)
+
     async def _write(self, chunk: bytes) -> None:
+        self._silence = 0.0
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:

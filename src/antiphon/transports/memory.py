@@ -68,6 +68,3 @@ class _Callback:
                 await told
         except Exception as fault:  # noqa: BLE001 -- raised where the call was made
             self.fault = fault
-
-    async def keep_alive(self) -> None:
-        """Memory does not time out."""

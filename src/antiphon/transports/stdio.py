@@ -42,7 +42,8 @@ class Older(Protocol):
     def close(self) -> None: ...
 
 
-MakeOlder: TypeAlias = Callable[[Service, Callable[[bytes], None]], Older]
+Put: TypeAlias = Callable[[bytes], None]
+MakeOlder: TypeAlias = Callable[[Service, Put], Older]
 
 
 async def serve(service: Service, *, max_line: int = MAX_LINE, older: MakeOlder | None = None) -> None:
@@ -64,6 +65,7 @@ class Pipe:
         self._sink = sink
         self._max_line = max_line
         self._under_way: dict[RequestId | None, asyncio.Task[None]] = {}
+        self._batches: set[asyncio.Task[None]] = set()
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -132,31 +134,49 @@ class Pipe:
             if line is None:
                 raise InvalidRequest(f"The message is longer than {self._max_line} bytes")
             several = None if self._older is None else self._older.batch(line)
-            messages = [jsonrpc.decode(line)] if several is None else several
+            if several is not None:
+                self._take_batch(several)
+                return
+            message = jsonrpc.decode(line)
         except ProtocolError as fault:
             self._put(jsonrpc.error(None, fault))
             return
-        for message in messages:
-            self._take(message)
+        self._take(message, self._put_line)
 
-    def _take(self, message: JsonObject) -> None:
+    def _take_batch(self, messages: list[JsonObject]) -> None:
+        """2025-03-26, basic, Batching: one line of replies, when all are there."""
+        replies: list[bytes] = []
+        tasks = [task for message in messages if (task := self._take(message, replies.append)) is not None]
+
+        async def reply() -> None:
+            if tasks:
+                await asyncio.wait(tasks)
+            if replies:
+                self._put_line(b"[" + b",".join(replies) + b"]")
+
+        batch = asyncio.ensure_future(reply())
+        self._batches.add(batch)
+        batch.add_done_callback(self._batches.discard)
+
+    def _take(self, message: JsonObject, put: Put) -> "asyncio.Task[None] | None":
         try:
             if message.get("method") == "notifications/cancelled":
                 self._cancel(message)
-                return
+                return None
             if self._older is not None and self._older.claims(message) and self._older.takes(message):
-                return
+                return None
             id_ = jsonrpc.id_of(message)
             if id_ is not None and id_ in self._under_way:
                 raise InvalidRequest(f"There is a request under way with the id {id_!r}")
         except ProtocolError as fault:
             # The id of a request under way must not be answered twice: this error is about no request at all.
-            self._put(jsonrpc.error(None, fault))
-            return
-        task = asyncio.ensure_future(self._serve(message))
+            put(encode(jsonrpc.error(None, fault)))
+            return None
+        task = asyncio.ensure_future(self._serve(message, put))
         if id_ is not None:
             self._under_way[id_] = task
             task.add_done_callback(lambda _: self._under_way.pop(id_, None))
+        return task
 
     def _cancel(self, message: JsonObject) -> None:
         params = message.get("params")
@@ -165,7 +185,7 @@ class Pipe:
         if task is not None:
             task.cancel()
 
-    async def _serve(self, message: JsonObject) -> None:
+    async def _serve(self, message: JsonObject, put: Put) -> None:
         voice = _Voice(self._outgoing)
         reply: bytes | None
         if self._older is not None and self._older.claims(message):
@@ -175,7 +195,7 @@ class Pipe:
         # The id is free again before the reply is out: a quick client may use it at once.
         self._under_way.pop(jsonrpc.id_of(message), None)
         if reply is not None and not voice.silenced:
-            self._outgoing.put(reply + b"\n")
+            put(reply)
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -218,8 +238,8 @@ class Pipe:
             await asyncio.wait(self._under_way.values(), timeout=GRACE)
         for task in list(self._under_way.values()):
             task.cancel()
-        if self._under_way:
-            await asyncio.wait(self._under_way.values(), timeout=GRACE)
+        if self._under_way or self._batches:
+            await asyncio.wait([*self._under_way.values(), *self._batches], timeout=GRACE)
 
 
 class _Voice:
@@ -238,9 +258,6 @@ class _Voice:
     async def emit(self, message: JsonObject) -> None:
         if not self.silenced:
             self._outgoing.put(encode(message) + b"\n")
-
-    async def keep_alive(self) -> None:
-        """A pipe does not time out."""
 
 
 class _ProtocolOnly:

@@ -217,3 +217,40 @@ async def test_what_a_session_subscribes_to_at_two_instances_at_once_is_all_kept
     assert [reply["result"] for reply in replies] == [{}] * 20
     session = await instances.endpoints[0]._older.sessions.find(here.session.encode(), None)
     assert sorted(session.uris) == sorted(names)
+
+
+async def test_a_session_that_ends_at_one_instance_while_another_uses_it_stays_ended(instances):
+    for _ in range(10):
+        here, there = await instances.client()
+        ended, _ = await asyncio.gather(here.delete(), there.post(request("ping")))
+        assert ended.status == 204
+        assert (await there.post(request("ping"))).status == 404
+
+
+async def test_who_does_not_read_at_one_instance_holds_up_nobody_else_there(instances):
+    here, there = await instances.client()
+    call = here.tool("work")
+    await call.next_message()
+    call.reads.clear()
+    instances.gates[0].set()
+    await call.blocked.wait()
+    again = there.listen(call.last_id)
+    await again.opened()
+    other, elsewhere = await instances.client()
+    asked = other.tool("sure")
+    await elsewhere.answer(await asked.next_message(), YES)
+    assert text_of(await asked.next_message()) == "True"
+    await asked.finished()
+    assert text_of((await again.closed())[-1]) == "worked"
+    call.disconnect()
+    await call.finished()
+
+
+async def test_sessions_that_ended_elsewhere_make_room(instances):
+    crowded = instances.apps[0].asgi(max_sessions=3)
+    for _ in range(3):
+        client = Client(crowded)
+        await client.connect()
+        client.app = instances.endpoints[1]
+        assert (await client.delete()).status == 204
+    await Client(crowded).connect()

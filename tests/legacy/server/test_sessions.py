@@ -8,7 +8,7 @@ import pytest
 from antiphon import MemoryStore, Server
 from messages import request as modern_request
 
-from .driver import LATEST, REVISIONS, SESSION, Client, initialize, notification, request, tool_call
+from .driver import LATEST, REVISIONS, SESSION, Client, initialize, notification, request, text_of, tool_call
 
 
 @pytest.fixture
@@ -278,6 +278,26 @@ async def test_a_session_whose_stream_is_open_does_not_expire():
     assert (await client.post(request("ping"))).status == 200
     stream.disconnect()
     await stream.finished()
+
+
+async def test_a_session_with_a_call_under_way_does_not_expire():
+    app = Server("tests")
+    running, open_ = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    async def work() -> str:
+        running.set()
+        await open_.wait()
+        return "worked"
+
+    client = Client(app.asgi(session_ttl=0.2))
+    await client.connect()
+    call = client.tool("work")
+    await running.wait()
+    await asyncio.sleep(0.5)
+    open_.set()
+    assert text_of((await call.reply()).message) == "worked"
+    assert (await client.post(request("ping"))).status == 200
 
 
 async def test_expired_sessions_are_forgotten():

@@ -200,3 +200,30 @@ async def test_errors_keep_their_old_codes(client):
     reply = await client.post(request("resources/read", {"uri": "x:y"}))
     assert (reply.status, reply.error["code"]) == (200, -32002)
     assert "batches" in json.dumps((await client.post([request("ping")])).error)
+
+
+async def test_a_batch_is_answered_by_a_batch(app):
+    client = Client(app.asgi(legacy="stateless"))
+    messages = [tool_call("echo", {"text": "a"}), notification("notifications/x"), tool_call("echo", {"text": "b"})]
+    reply = await client.post(messages)
+    assert [(each["id"], text_of(each)) for each in reply.message] == [
+        (messages[0]["id"], "a"),
+        (messages[2]["id"], "b"),
+    ]
+
+
+async def test_a_batch_that_tells_something_is_a_stream(app):
+    client = Client(app.asgi(legacy="stateless"))
+    messages = [tool_call("echo", {"text": "a"}), tool_call("count", _meta={"progressToken": "t"})]
+    told = (await client.post(messages)).messages
+    assert told[0]["method"] == "notifications/progress"
+    assert {each["id"]: text_of(each) for each in told if "id" in each} == {
+        messages[0]["id"]: "a",
+        messages[1]["id"]: "counted",
+    }
+
+
+async def test_newer_revisions_know_no_batches(app):
+    client = Client(app.asgi(legacy="stateless"), headers={"mcp-protocol-version": "2025-06-18"})
+    reply = await client.post([request("ping")])
+    assert reply.status == 400

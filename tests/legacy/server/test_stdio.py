@@ -57,7 +57,7 @@ class Wire:
                 line = await self._reader.readline()
             assert line, "the pipe ended"
             message = json.loads(line)
-            if "resultType" not in message.get("result", {}):
+            if type(message) is list or "resultType" not in message.get("result", {}):
                 check(message)
             if wanted(message):
                 return message
@@ -352,10 +352,27 @@ async def test_a_batch_is_a_line_of_several(wire):
     await wire.initialize("2025-03-26")
     messages = [tool_call("echo", {"text": "a"}), notification("notifications/x"), tool_call("awaiting")]
     wire.send(messages)
-    assert text_of(await wire.reply(messages[0]["id"])) == "a"
     question = await wire.question()
     wire.send([{"jsonrpc": "2.0", "id": question["id"], "result": YES}])
-    assert text_of(await wire.reply(messages[2]["id"])) == "True"
+    replies = await wire.next(lambda message: type(message) is list)
+    assert {reply["id"]: text_of(reply) for reply in replies} == {messages[0]["id"]: "a", messages[2]["id"]: "True"}
+
+
+async def test_a_batch_without_requests_has_no_reply(wire):
+    await wire.initialize("2025-03-26")
+    wire.send([notification("notifications/x")])
+    assert (await wire.call(request("ping")))["result"] == {}
+    assert wire._read == []
+
+
+async def test_a_request_of_a_batch_that_is_cancelled_has_no_reply(wire):
+    await wire.initialize("2025-03-26")
+    messages = [tool_call("echo", {"text": "a"}), tool_call("awaiting")]
+    wire.send(messages)
+    await wire.question()
+    wire.send(notification("notifications/cancelled", {"requestId": messages[1]["id"]}))
+    replies = await wire.next(lambda message: type(message) is list)
+    assert [reply["id"] for reply in replies] == [messages[0]["id"]]
 
 
 @pytest.mark.parametrize("line", [b"[]", b"[1]", b"[[]]", b"[", b'["x"]'])

@@ -6,8 +6,11 @@ import logging
 
 import pytest
 
-from antiphon import Context, MemoryStore, Server
+from antiphon import CannotAsk, Context, MemoryStore, Server
+from antiphon.legacy import line
 from antiphon.stores import StoreError
+from antiphon.transports import asgi
+from client.until import until
 
 from .driver import Client, accept, notification, request, text_of, tool_call
 
@@ -251,9 +254,8 @@ async def test_an_event_that_never_was_is_refused_or_not_looked_at(app, client, 
 
 
 async def test_a_quiet_stream_shows_that_it_is_alive(client, monkeypatch):
-    from antiphon.legacy import http
-
-    monkeypatch.setattr(http, "KEEP_ALIVE", 0.02)
+    monkeypatch.setattr(asgi, "KEEP_ALIVE", 0.02)
+    monkeypatch.setattr(asgi, "PATIENCE", 0.01)
     stream = client.listen()
     await stream.until(lambda: stream.body.count(b":\n\n") >= 3)
     assert stream.messages == []
@@ -527,30 +529,55 @@ async def test_a_thread_that_asks_is_not_left_waiting_when_the_client_stays_away
     await call.finished()
 
 
-async def test_a_call_that_has_said_nothing_ends_with_its_connection(app, client, gate, monkeypatch):
-    from antiphon.transports import asgi
-
+@pytest.mark.parametrize("legacy", ["sessions", "stateless"])
+async def test_a_call_that_has_said_nothing_goes_on_without_its_connection(app, gate, monkeypatch, legacy):
     monkeypatch.setattr(asgi, "PATIENCE", 0.02)
+    ended = asyncio.Event()
 
     @app.tool
-    async def quiet() -> str:
+    async def quiet(ctx: Context) -> str:
         await gate.pass_through()
+        await ctx.log("error", "to nobody")
+        ended.set()
         return "never heard"
 
+    client = Client(app.asgi(legacy=legacy))
+    await client.connect()
     call = client.tool("quiet")
     await gate.running.wait()
     await call.watched.wait()
     call.disconnect()
+    gate.open.set()
     await call.finished()
-    assert gate.cancelled.is_set()
+    assert ended.is_set()
+    assert not gate.cancelled.is_set()
+
+
+async def test_a_call_that_asks_when_its_connection_is_gone_cannot(app, client, gate, monkeypatch):
+    monkeypatch.setattr(asgi, "PATIENCE", 0.02)
+    why = []
+
+    @app.tool
+    async def late(ctx: Context) -> str:
+        await gate.pass_through()
+        try:
+            return str(await ctx.confirm("Sure?"))
+        except CannotAsk as fault:
+            why.append(fault.message)
+            raise
+
+    call = client.tool("late")
+    await gate.running.wait()
+    await call.watched.wait()
+    call.disconnect()
+    gate.open.set()
+    await call.finished()
+    assert why == ["The client went away"]
 
 
 async def test_a_connection_is_kept_alive_while_a_person_thinks(client, monkeypatch):
-    from antiphon.legacy import asking, http
-
-    monkeypatch.setattr(asking, "KEEP_ALIVE", 0.02)
-    monkeypatch.setattr(http, "KEEP_ALIVE", 0.02)
-    monkeypatch.setattr(http, "LOOK", 0.02)
+    monkeypatch.setattr(asgi, "KEEP_ALIVE", 0.02)
+    monkeypatch.setattr(asgi, "PATIENCE", 0.01)
     call = client.tool("ask")
     question = await call.next_message()
     await call.until(lambda: call.body.count(b":\n\n") >= 2)
@@ -558,6 +585,99 @@ async def test_a_connection_is_kept_alive_while_a_person_thinks(client, monkeypa
     await again.until(lambda: again.body.count(b":\n\n") >= 3)
     await client.answer(question, accept(confirm=True))
     assert text_of((await again.closed())[-1]) == "sure: True"
+
+
+async def test_a_stream_is_kept_alive_while_its_handler_works(app, client, gate, monkeypatch):
+    monkeypatch.setattr(asgi, "KEEP_ALIVE", 0.02)
+    monkeypatch.setattr(asgi, "PATIENCE", 0.01)
+    call = client.tool("work")
+    await call.next_message()
+    await call.until(lambda: call.body.count(b":\n\n") >= 2)
+    gate.open.set()
+    assert text_of((await call.closed())[-1]) == "worked"
+    await call.finished()
+
+
+# --- clients that do not read -------------------------------------------------------------------------------------
+
+
+async def test_a_stream_that_is_taken_up_elsewhere_does_not_wait_for_its_old_connection(client, gate):
+    call = client.tool("work", {"more": 3})
+    await call.next_message()
+    call.reads.clear()
+    gate.open.set()
+    await call.blocked.wait()
+    again = client.listen(call.last_id)
+    assert text_of((await again.closed())[-1]) == "worked"
+    assert [message["params"]["data"] for message in again.messages[:-1]] == [0, 1, 2]
+    call.disconnect()
+    await call.finished()
+
+
+async def test_an_end_that_cannot_be_sent_is_given_up(client, gate, monkeypatch):
+    monkeypatch.setattr(line, "ENDING", 0.01)
+    call = client.tool("work")
+    await call.next_message()
+    call.reads.clear()
+    again = client.listen(call.last_id)
+    await again.opened()
+    gate.open.set()
+    assert text_of((await again.closed())[-1]) == "worked"
+    await call.finished()
+    assert not call.ended
+
+
+async def test_a_server_ends_whose_streams_nobody_reads(app, monkeypatch):
+    monkeypatch.setattr(line, "ENDING", 0.01)
+    client = Client(app.asgi())
+    async with app.running():
+        await client.connect()
+        stream = client.listen()
+        await stream.opened()
+        stream.reads.clear()
+        app.changed("tools")
+        await stream.blocked.wait()
+    await stream.finished()
+
+
+async def test_a_stream_of_changes_that_nobody_reads_ends_before_it_grows_too_long(app, monkeypatch):
+    monkeypatch.setattr(line, "ENDING", 0.01)
+    client = Client(app.asgi(event_buffer=3))
+    await client.connect()
+    for number in range(9):
+        assert (await client.call("resources/subscribe", {"uri": f"note://{number}"}))["result"] == {}
+    stream = client.listen()
+    await stream.opened()
+    stream.reads.clear()
+    for number in range(9):
+        before = app.changes._last
+        app.updated(f"note://{number}")
+        await until(lambda before=before: stream.task.done() or app.changes._last != before)
+    await stream.finished()
+    # What is kept is there for a client that comes back.
+    again = client.listen(stream.last_id) if stream.last_id else client.listen()
+    await again.opened()
+    app.updated("note://0")
+    assert await again.next_message() in [updated(f"note://{number}") for number in range(9)]
+    await leave(again)
+
+
+async def test_equal_changes_that_wait_to_be_sent_are_one(app, client):
+    stream = client.listen()
+    await stream.opened()
+    stream.reads.clear()
+    app.changed("tools")
+    await stream.blocked.wait()
+    for _ in range(10):
+        app.changed("tools")
+        before = app.changes._last
+        await until(lambda before=before: app.changes._last != before)
+    stream.reads.set()
+    assert await stream.next_message() == LIST_CHANGED
+    assert await stream.next_message() == LIST_CHANGED
+    app.changed("prompts")
+    assert (await stream.next_message())["method"] == "notifications/prompts/list_changed"
+    await leave(stream)
 
 
 # --- hanging up ---------------------------------------------------------------------------------------------------
