@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -833,3 +833,97 @@ async def test_tools_prompts_and_resources_ask_alike_on_any_instance(call) -> No
 async def test_a_refusal_that_was_unwrapped_tells_a_prompts_or_resources_reader_why(call) -> None:
     told = await converse(everywhere(), *call, answers={"name": decline(), "confirm": decline(), "length": decline()})
     assert "declined" in told.error["message"]
+
+
+# --- without await ------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_that_is_not_awaited_is_never_a_yes(app: Server, logged: pytest.LogCaptureFixture) -> None:
+    deleted: list[str] = []
+
+    @app.tool
+    def plain(ctx: Context) -> str:
+        if ctx.confirm("Delete everything?"):
+            deleted.append("everything")
+        return "done"
+
+    @app.tool
+    async def forgetful(ctx: Context) -> str:
+        if not ctx.confirm("Keep anything?"):
+            deleted.append("everything")
+        return "done"
+
+    for name in ("plain", "forgetful"):
+        told = await converse(app, *tool(name), answers={})
+        assert told.error == {"code": -32603, "message": "Internal error"}
+        assert "ctx.confirm(...) was not awaited, so nobody was asked: write 'await ctx.confirm(...)'" in logged.text
+        assert "'ctx.sync.confirm(...)' in a plain one" in logged.text
+        logged.clear()
+    assert deleted == []
+
+
+@pytest.mark.parametrize("verb", ["elicit", "elicit_url", "confirm", "sample", "roots"])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_call_whose_question_was_never_awaited_fails(
+    app: Server, logged: pytest.LogCaptureFixture, verb: str, is_async: bool
+) -> None:
+    arguments: dict[str, Any] = {
+        "elicit": {"message": "Who?", "shape": str},
+        "elicit_url": {"message": "Open", "url": "https://a.example"},
+        "confirm": {"message": "Sure?"},
+        "sample": {"messages": "Sum up", "max_tokens": 10},
+        "roots": {},
+    }[verb]
+
+    def made(ctx: Context) -> str:
+        return f"Deployed by {getattr(ctx, verb)(**arguments)}"
+
+    if is_async:
+
+        @app.tool
+        async def deploy(ctx: Context) -> str:
+            return made(ctx)
+    else:
+
+        @app.tool
+        def deploy(ctx: Context) -> str:
+            return made(ctx)
+
+    told = await converse(app, *tool("deploy"), answers={})
+    assert told.error == {"code": -32603, "message": "Internal error"}
+    assert f"ctx.{verb}(...) was not awaited" in logged.text
+
+
+async def test_questions_may_be_made_before_they_are_awaited(app: Server) -> None:
+    @app.tool
+    async def later(ctx: Context) -> str:
+        first, second, third = asks(ctx, "a"), ctx.elicit("b?", str, key="b"), ctx.elicit("c?", str, key="c")
+        third.close()
+        return await first + (await second).unwrap()
+
+    told = await converse(app, *tool("later"), answers=ANSWERS)
+    assert (told.asked, told.text) == ([["a"], ["b"]], "AB")
+
+
+async def test_a_question_is_awaited_once(app: Server, logged: pytest.LogCaptureFixture) -> None:
+    @app.tool
+    async def twice(ctx: Context) -> str:
+        question = ctx.elicit("a?", str, key="a")
+        await question
+        question.close()
+        return (await question).unwrap()
+
+    assert (await converse(app, *tool("twice"), answers=ANSWERS)).error == {"code": -32603, "message": "Internal error"}
+    assert "ctx.elicit(...) was awaited before" in logged.text
+
+
+async def test_a_question_is_a_coroutine_to_asyncio(app: Server) -> None:
+    @app.tool
+    async def tasks(ctx: Context) -> str:
+        a = asyncio.create_task(ctx.elicit("a?", str, key="a"))
+        b = asyncio.ensure_future(ctx.elicit("b?", str, key="b"))
+        c = asyncio.wait_for(ctx.elicit("c?", str, key="c"), 60)
+        return "".join([answer.unwrap() for answer in await asyncio.gather(a, b, c)])
+
+    told = await converse(app, *tool("tasks"), answers=ANSWERS)
+    assert (told.asked, told.text) == ([["a", "b", "c"]], "ABC")

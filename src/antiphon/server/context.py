@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,7 +17,8 @@ from antiphon.protocol.accept import Call
 from antiphon.rounds import ask
 from antiphon.rounds.ask import FormQuestion, Question
 from antiphon.rounds.replay import Conversation, Journal, RoundEnds
-from antiphon.shapes import Mismatch, form_of, hints_of, shape_of
+from antiphon.server.asking import Asking
+from antiphon.shapes import Form, Mismatch, form_of, hints_of, shape_of
 from antiphon.types import (
     LOG_LEVELS,
     Accepted,
@@ -147,6 +148,8 @@ class Context:
         self.server = server
         self._call = call
         self._channel = channel
+        self._loose: set[Asking[Any]] = set()
+        """The questions that were made and not awaited yet."""
 
     # --- the call -------------------------------------------------------------------------------------------------
 
@@ -252,33 +255,38 @@ class Context:
     # --- asking, by awaiting --------------------------------------------------------------------------------------
 
     @overload
-    async def elicit(
+    def elicit(
         self, message: str, shape: type[T], *, key: str | None = None, ttl: float | None = None
-    ) -> Answer[T]: ...
+    ) -> Coroutine[Any, Any, Answer[T]]: ...
     @overload
-    async def elicit(
+    def elicit(
         self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
-    ) -> Answer[Any]: ...
-    async def elicit(
+    ) -> Coroutine[Any, Any, Answer[Any]]: ...
+    def elicit(
         self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
-    ) -> Answer[Any]:
+    ) -> Coroutine[Any, Any, Answer[Any]]:
         """Ask the user to fill in a form."""
-        form = form_of(shape)
+        return Asking("elicit", self._loose, self._elicit, message, form_of(shape), key, ttl)
+
+    def _elicit(self, message: str, form: Form, key: str | None, ttl: float | None) -> Generator[Any, Any, Answer[Any]]:
         recalled = None if self._talk is None or self._over else self._talk.recalled(form, message, key)
         if recalled is not None:
             return recalled
-        answer: Answer[Any] = await self._ask(FormQuestion(message, form, key=key, ttl=ttl))
+        answer: Answer[Any] = yield from self._ask(FormQuestion(message, form, key=key, ttl=ttl)).__await__()
         return answer
 
     def elicit_url(
         self, message: str, url: str, *, key: str | None = None, ttl: float | None = None
     ) -> Coroutine[Any, Any, Answer[None]]:
         """Ask the user to open a page. Accepted means that they agreed to, not that they are done there."""
-        return self._ask(ask.url(message, url, key=key, ttl=ttl))
+        return Asking("elicit_url", self._loose, self._steps, ask.url(message, url, key=key, ttl=ttl))
 
-    async def confirm(self, message: str, *, key: str | None = None, ttl: float | None = None) -> bool:
+    def confirm(self, message: str, *, key: str | None = None, ttl: float | None = None) -> Coroutine[Any, Any, bool]:
         """Whether the user accepted and ticked the box. Everything else is no."""
-        return _ticked(await self._ask(ask.confirm(message, key=key, ttl=ttl)))
+        return Asking("confirm", self._loose, self._confirm, ask.confirm(message, key=key, ttl=ttl))
+
+    def _confirm(self, question: Question) -> Generator[Any, Any, bool]:
+        return _ticked((yield from self._ask(question).__await__()))
 
     def sample(
         self,
@@ -311,11 +319,11 @@ class Context:
             key=key,
             ttl=ttl,
         )
-        return self._ask(question)
+        return Asking("sample", self._loose, self._steps, question)
 
     def roots(self, *, key: str | None = None, ttl: float | None = None) -> Coroutine[Any, Any, list[Root]]:
         """Ask for the folders that the user opened to this server."""
-        return self._ask(ask.roots(key=key, ttl=ttl))
+        return Asking("roots", self._loose, self._steps, ask.roots(key=key, ttl=ttl))
 
     # --- asking, by returning -------------------------------------------------------------------------------------
 
@@ -387,6 +395,9 @@ class Context:
             responses = call.params.get("inputResponses") if call.row.asks else None
             self._talk = Conversation(Journal(os.urandom(12)), responses, call.capabilities)
         return self._talk
+
+    def _steps(self, question: Question) -> Generator[Any, Any, Any]:
+        return self._ask(question).__await__()
 
     async def _ask(self, question: Question) -> Any:
         try:

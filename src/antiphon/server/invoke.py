@@ -13,6 +13,7 @@ from antiphon.errors import CannotAsk, ProtocolError, ToolError, UserRefused
 from antiphon.rounds.ask import Question
 from antiphon.rounds.declare import AskedParameter, asked_parameters, is_asked
 from antiphon.rounds.replay import InputRequired, RoundEnds
+from antiphon.server.asking import not_awaited
 from antiphon.server.context import Context
 from antiphon.shapes import hints_of
 from antiphon.types import Accepted
@@ -62,6 +63,9 @@ class Handler:
             if not _ends_round(fault, ctx):
                 raise
             value = None
+        else:
+            if ctx._loose:
+                raise not_awaited(ctx._loose.pop())
         talk = ctx._talk
         if type(value) is InputRequired:
             return self.asked_by_returning(ctx, value)
