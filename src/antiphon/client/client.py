@@ -132,11 +132,12 @@ class Client:
         self._catalogue = Catalogue()
         self._cache = Cache()
         self._deadlines = Deadlines()
+        self._budgets: dict[object, Budget] = {}
         self._streams: set[asyncio.Task[None]] = set()
         self._open = False
         introduce = getattr(self._link, "introduce", None)
         if introduce is not None:
-            introduce(Caller(self._meta, self._answer_unasked, self._teller(None)))
+            introduce(Caller(self._meta, self._answer_unasked, self._teller(None), self._clock))
 
     async def __aenter__(self) -> Self:
         # An old server is greeted here; to open any other link is not yet the server's time.
@@ -289,7 +290,7 @@ class Client:
                 reply: Any
                 if isinstance(step, Leg):
                     with budget:
-                        reply = await self._request(method, step.params)
+                        reply = await self._request(method, step.params, budget=budget)
                 else:
                     questions = step.requests if isinstance(step, Questions) else {}
                     given = yield Round(number=step.round, questions=questions)
@@ -371,7 +372,7 @@ class Client:
                 while True:
                     reply: Any
                     if isinstance(step, Leg):
-                        reply = await self._request(method, step.params, progress)
+                        reply = await self._request(method, step.params, progress, budget=budget)
                     elif isinstance(step, Pause):
                         reply = await asyncio.sleep(step.seconds, {})
                     elif self._auto:
@@ -438,6 +439,16 @@ class Client:
         with Budget(self._deadlines, "person", self._patience):
             return await answer
 
+    def _clock(self, id_: object, runs: bool) -> None:
+        """Let the server's time for a request run, or not: somebody is asked what may be its question."""
+        budget = self._budgets.get(id_)
+        if budget is None:
+            return
+        if runs:
+            budget.go_on()
+        else:
+            budget.pause()
+
     async def _ask(self, step: Questions, method: str, params: JsonObject) -> JsonObject:
         """The answers to a round's questions, all asked at once."""
         asker = Asker(self._server, params[METHODS[method].target or ""], step.round)
@@ -489,6 +500,7 @@ class Client:
         *,
         tell: OnNotification | None = None,
         mend: bool = True,
+        budget: Budget | None = None,
     ) -> JsonObject:
         """One request and its result; the errors that the specification lets a client mend are mended once."""
         if not self._open:
@@ -500,14 +512,18 @@ class Client:
         if tell is None and (progress is not None or self._on_log is not None):
             tell = self._teller(progress)
         message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": {**params, "_meta": meta}}
+        if budget is not None:
+            self._budgets[id_] = budget
         try:
             reply = await self._link.request(message, headers=self._mirrored(method, params), on_notification=tell)
             if "error" in reply:
                 raise refusal(reply["error"])
         except Refused as fault:
             if mend and await self._mended(fault, method, params):
-                return await self._request(method, params, progress, tell=tell, mend=False)
+                return await self._request(method, params, progress, tell=tell, mend=False, budget=budget)
             raise
+        finally:
+            self._budgets.pop(id_, None)
         if reply.get("id") != id_:
             raise PeerBroken(f"The server answered request {reply.get('id')!r}, and not this one")
         result = reply.get("result")

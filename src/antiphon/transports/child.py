@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken
-from antiphon.transports.link import OnNotification, read_message, tell
+from antiphon.transports.link import OnNotification, read_message, read_messages, tell
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode, notification
 from antiphon.wire.rev2026 import PROGRESS_TOKEN, SUBSCRIPTION_ID
@@ -74,7 +74,10 @@ class ChildLink:
             await process.close()
 
     async def start(self, receive: Receive | None = None, lost: Lost | None = None) -> "Process":
-        """A process of its own; with callbacks, all that it says goes there, and no request of this link to it."""
+        """A process of its own; with callbacks, all that it says goes there, and no request of this link to it.
+
+        Then it may be of an older revision, and say several things at once.
+        """
         environment = None if self._env is None else {**os.environ, **self._env}
         try:
             _, process = await asyncio.get_running_loop().subprocess_exec(
@@ -155,6 +158,7 @@ class Process(asyncio.SubprocessProtocol):
     def __init__(self, max_line: int, receive: Receive | None = None, lost: Lost | None = None) -> None:
         self.inboxes: dict[object, Inbox] = {}
         self._receive = receive or self._sort
+        self._takes_batches = receive is not None
         self._lost = lost
         self.fault: CallFailed | None = None
         """Why nothing more will come."""
@@ -283,14 +287,24 @@ class Process(asyncio.SubprocessProtocol):
     # --- messages -------------------------------------------------------------------------------------------------
 
     def _received(self, line: bytes) -> None:
-        if not line.lstrip().startswith(b"{"):
-            # Not even the beginning of a message: somebody's print. No answer is lost with it.
-            if line.strip():
-                log.warning("the server wrote a line that is no message: %r", line[:80])
-            return
-        message = read_message(line)
-        self.has_spoken = True
-        self._receive(message)
+        messages = self._messages(line)
+        if messages:
+            self.has_spoken = True
+            for message in messages:
+                self._receive(message)
+        elif line.strip():
+            log.warning("the server wrote a line that is no message: %r", line[:80])
+
+    def _messages(self, line: bytes) -> list[JsonObject]:
+        """What a line says. Not even the beginning of a message is somebody's print: no answer is lost with it."""
+        start = line.lstrip()[:1]
+        if start == b"{":
+            return [read_message(line)]
+        if start == b"[" and self._takes_batches:
+            # Prints begin like this as well: "[info] ..."
+            with contextlib.suppress(PeerBroken):
+                return read_messages(line)
+        return []
 
     def _sort(self, message: JsonObject) -> None:
         inbox = self._inbox(message)

@@ -11,6 +11,10 @@ from antiphon.types import JsonObject
 OnNotification: TypeAlias = Callable[[JsonObject], Awaitable[None] | None]
 
 
+def _uncounted(_: object, runs: bool) -> None:
+    """Nobody counts the time."""
+
+
 class Caller(NamedTuple):
     """The client, to a link that must know it: an older server is told of it once, and may ask at any time."""
 
@@ -20,6 +24,8 @@ class Caller(NamedTuple):
     """The response to a question, with its key, that belongs to no call; CannotAnswer if there is none."""
     hear: OnNotification
     """Takes the notifications that belong to no request."""
+    clock: Callable[[object, bool], None] = _uncounted
+    """Whether the server's time for a request runs: not while somebody is asked what may be its question."""
 
 
 _decode = msgspec.json.Decoder().decode
@@ -51,13 +57,26 @@ class Link(Protocol):
 
 def read_message(data: bytes) -> JsonObject:
     """A message out of a server's bytes; PeerBroken if they are none."""
-    try:
-        message: Any = _decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
-        raise PeerBroken(f"The server sent what is not JSON ({fault}): {data[:80]!r}") from None
+    message = _read(data)
     if type(message) is not dict:
         raise PeerBroken(f"The server sent JSON that is no message: {data[:80]!r}")
     return message
+
+
+def read_messages(data: bytes) -> list[JsonObject]:
+    """A message, or several at once, as 2025-03-26 has them (basic, Batching); PeerBroken if the bytes are neither."""
+    found = _read(data)
+    messages: list[Any] = found if type(found) is list else [found]
+    if not messages or not all(type(message) is dict for message in messages):
+        raise PeerBroken(f"The server sent JSON that is no message: {data[:80]!r}")
+    return messages
+
+
+def _read(data: bytes) -> Any:
+    try:
+        return _decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        raise PeerBroken(f"The server sent what is not JSON ({fault}): {data[:80]!r}") from None
 
 
 def refusal(error: object, *, status: int | None = None, retry_after: float | None = None) -> Refused:

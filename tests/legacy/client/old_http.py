@@ -30,6 +30,8 @@ class OldHttp(Hostile):
         self._get = get
         self._welcome = welcome
         self.session = session
+        self.to_strangers = answer(b"", "404 Not Found")
+        """What those hear who come from another session."""
         self.answers = asyncio.Queue()
         """The responses that came to what it asked."""
 
@@ -55,7 +57,7 @@ class OldHttp(Hostile):
         if "id" not in message:
             return ACCEPTED
         if self.session and headers.get("mcp-session-id") != self.session:
-            return answer(b"", "404 Not Found")
+            return self.to_strangers
         if self._post and message["method"] not in {"logging/setLevel", "resources/subscribe"}:
             return await self._post(self, message, writer)
         return answer(result(message))

@@ -311,6 +311,92 @@ async def test_a_server_that_ends_every_session_is_not_asked_for_ever():
     assert len(server.sent_of("tools/call")) == 2
 
 
+def bad(message, status="400 Bad Request"):
+    """The error of a server that does not even look into a request."""
+    return answer({"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32600, "message": message}}, status)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        bad("Bad Request: No valid session ID provided"),
+        bad("Bad Request: Server not initialized"),
+        answer(b"Invalid session ID", "400 Bad Request", kind="text/plain"),
+    ],
+)
+async def test_a_server_that_was_restarted_and_says_400_is_greeted_again(response):
+    async with OldHttp() as server, old(server, elicit=yes) as client:
+        server.to_strangers = response
+        await client.call_tool("x")
+        server.session = "s-2"
+        results = await asyncio.gather(*[client.call_tool("x") for _ in range(3)])
+    assert [one.text for one in results] == ["done"] * 3
+    assert len(server.sent_of("initialize")) == 2
+    assert [headers["mcp-session-id"] for headers in server.heads_of("DELETE")] == ["s-2"]
+
+
+@pytest.mark.parametrize(
+    ("told", "tries"), [("You have too many sessions", 2), ("The arguments are too long", 1), ("", 1)]
+)
+async def test_a_400_that_a_new_session_does_not_help_against_is_what_it_is(told, tries):
+    async def post(server, message, writer):
+        return bad(told) if message["params"]["name"] == "x" else answer(result(message))
+
+    async with OldHttp(post) as server, old(server) as client:
+        with pytest.raises(Refused) as refused:
+            await client.call_tool("x")
+        assert (str(refused.value), refused.value.status, refused.value.code) == (told, 400, -32600)
+        assert len(server.sent_of("tools/call")) == tries
+        assert (await client.call_tool("y")).text == "done"
+
+
+async def test_a_400_without_a_session_is_what_it_is():
+    async def post(server, message, writer):
+        return bad("No valid session ID provided")
+
+    async with OldHttp(post, session=None) as server, old(server) as client:
+        with pytest.raises(Refused, match="No valid session"):
+            await client.call_tool("x")
+    assert len(server.sent_of("tools/call")) == 1
+
+
+async def test_a_call_under_way_is_not_sent_again_to_a_server_that_was_restarted():
+    async def post(server, message, writer):
+        await stream(writer, event(id="1", retry=1))
+
+    async def get(server, headers, writer):
+        return bad("No valid session ID provided")
+
+    async with OldHttp(post, get) as server, old(server) as client:
+        with pytest.raises(Disconnected, match="ended the session before it had answered"):
+            await client.call_tool("x")
+    assert len(server.sent_of("tools/call")) == 1
+
+
+async def test_changes_are_heard_again_of_a_server_that_was_restarted():
+    async def get(server, headers, writer):
+        if headers["mcp-session-id"] != server.session:
+            return bad("No valid session ID provided")
+        changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        await stream(writer, event(changed, id="1"), end=False)
+        if server.session == "s-1":
+            await restart.wait()
+            server.session = "s-2"
+            return END
+        await asyncio.sleep(PATIENCE)
+        return None
+
+    restart = asyncio.Event()
+    async with asyncio.timeout(PATIENCE), OldHttp(get=get) as server, old(server) as client:
+        subscription = client.subscribe(tools=True)
+        hearing = asyncio.create_task(anext(subscription))
+        await until(lambda: server.heads_of("GET"))
+        restart.set()
+        assert await hearing == Change("tools")
+        await until(lambda: len(server.sent_of("initialize")) == 2)
+        await subscription.aclose()
+
+
 async def test_a_404_without_a_session_is_what_it_is():
     async def post(server, message, writer):
         return answer(b"", "404 Not Found")

@@ -341,26 +341,6 @@ async def test_the_answer_to_a_question_that_was_withdrawn_is_not_sent():
     assert "response" not in server.methods
 
 
-async def test_a_server_that_goes_on_without_the_answer_is_not_sent_one():
-    asked = asyncio.Event()
-
-    async def call(server, message):
-        asyncio.ensure_future(server.ask("elicitation/create", form())).cancel()
-        server.say({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form()})
-        await asked.wait()
-        return text("without")
-
-    async def elicit(question):
-        asked.set()
-        await asyncio.sleep(0.01)
-        return Accepted("x")
-
-    server = Old(call)
-    async with Client(server.link(), elicit=elicit) as client:
-        assert (await client.call_tool("x")).text == "without"
-    assert "response" not in server.methods
-
-
 async def test_a_server_that_dies_while_it_asks():
     server = Old(asks_once)
 

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from antiphon.errors import CallFailed
 from antiphon.legacy.revisions import KEY
@@ -23,7 +23,10 @@ class Call:
     """A request under way, over all its rounds."""
 
     __slots__ = (
+        "_clock",
         "_fault",
+        "_guessed",
+        "_held",
         "_keys",
         "_news",
         "_replied",
@@ -33,6 +36,7 @@ class Call:
         "handle",
         "id",
         "message",
+        "suspicions",
         "urls",
         "waiting",
     )
@@ -50,8 +54,13 @@ class Call:
         """Those that somebody is answering."""
         self.urls: JsonObject | None = None
         """The error of a server that wants URLs visited before the call is made again."""
+        self.suspicions = 0
+        """How many questions there were that may have been its own, or another call's."""
         self._replied = False
         self._keys: set[str] = set()
+        self._guessed: set[str] = set()
+        self._held = 0
+        self._clock: Callable[[bool], None] = _no_clock
         self._news: deque[JsonObject] = deque()
         self._fault: CallFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -75,18 +84,39 @@ class Call:
         self._news.append(message)
         self._wake()
 
-    def ask(self, request: JsonObject) -> bool:
-        """A question that belongs to it; False if too many wait already."""
+    def ask(self, request: JsonObject, *, guessed: bool = False) -> bool:
+        """A question that belongs to it, or seems to; False if too many wait already."""
         if len(self.waiting) >= MOST_QUESTIONS:
             return False
-        self.waiting[self._key(request)] = request
+        key = self._key(request)
+        self.waiting[key] = request
+        # A server's own names come again.
+        (self._guessed.add if guessed else self._guessed.discard)(key)
         self._wake()
         return True
+
+    def give_back(self) -> tuple[list[JsonObject], list[JsonObject]]:
+        """What it leaves open: the questions that are its own, and those that only seemed to be."""
+        left = self.asked | self.waiting
+        self.asked, self.waiting = {}, {}
+        own = [request for key, request in left.items() if key not in self._guessed]
+        return own, [request for key, request in left.items() if key in self._guessed]
+
+    def suspect(self) -> None:
+        """Somebody is asked what may be its question: until that is cleared up, the server's time does not run."""
+        self.suspicions += 1
+        self._held += 1
+        if self._held == 1:
+            self._clock(False)
+
+    def clear(self) -> None:
+        self._held -= 1
+        if not self._held:
+            self._clock(True)
 
     def must_visit(self, urls: list[JsonObject], error: JsonObject) -> None:
         """It is over, with an error that wants these URLs visited before it is made again."""
         self.urls = error
-        self.waiting.clear()
         for request in urls[:MOST_QUESTIONS]:
             self.ask(request)
 
@@ -107,13 +137,21 @@ class Call:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
-    def questions(self) -> Iterator[JsonObject]:
-        """All that the server still waits for."""
-        yield from self.asked.values()
-        yield from self.waiting.values()
-
-    async def reply(self, on_notification: OnNotification | None = None) -> JsonObject | None:
+    async def reply(
+        self, on_notification: OnNotification | None = None, clock: Callable[[bool], None] | None = None
+    ) -> JsonObject | None:
         """The server's reply; None when its questions must be answered first."""
+        self._clock = clock or _no_clock
+        if self._held:
+            self._clock(False)
+        try:
+            return await self._reply(on_notification)
+        finally:
+            if self._held:
+                self._clock(True)
+            self._clock = _no_clock
+
+    async def _reply(self, on_notification: OnNotification | None) -> JsonObject | None:
         gathered = False
         while True:
             while self._news:
@@ -139,17 +177,15 @@ class Call:
 
     def _key(self, request: JsonObject) -> str:
         """The server's own name for a question; else one out of its text, once in a call."""
-        params = request.get("params", {})
-        meta = params.get("_meta")
-        given = meta.get(KEY) if type(meta) is dict else None
+        name = given_name(request)
         taken = self.waiting.keys() | self.asked.keys()
-        if type(given) is not str or not given:
-            given = _named(request["method"], params)
+        if name is None:
+            name = text_name(request)
             taken |= self._keys
-        key, count = given, 1
+        key, count = name, 1
         while key in taken:
             count += 1
-            key = f"{given}-{count}"
+            key = f"{name}-{count}"
         self._keys.add(key)
         return key
 
@@ -171,8 +207,20 @@ def question(request: JsonObject) -> JsonObject:
     return made
 
 
-def _named(method: str, params: JsonObject) -> str:
-    kind = method.partition("/")[0]
-    message = params.get("message")
+def given_name(request: JsonObject) -> str | None:
+    """The name that a server gives its question."""
+    meta = request.get("params", {}).get("_meta")
+    given = meta.get(KEY) if type(meta) is dict else None
+    return given if type(given) is str and given else None
+
+
+def text_name(request: JsonObject) -> str:
+    """A name for a question that has none."""
+    kind = request["method"].partition("/")[0]
+    message = request.get("params", {}).get("message")
     words = re.findall(r"[a-z0-9]+", message[:200].lower()) if kind == "elicitation" and type(message) is str else []
     return "-".join(words[:6]) or kind
+
+
+def _no_clock(runs: bool) -> None:
+    """Nobody counts the time."""

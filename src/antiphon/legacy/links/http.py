@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Coroutine
 from typing import Any
 
@@ -12,7 +13,7 @@ from antiphon.legacy.links.events import Events
 from antiphon.legacy.links.wire import Ear, SessionLost
 from antiphon.transports.http import MAX_REPLY, HttpLink, content_type, refused
 from antiphon.transports.http1 import Connection
-from antiphon.transports.link import read_message
+from antiphon.transports.link import read_messages
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
 
@@ -26,6 +27,9 @@ HEARING = 2.0
 """Seconds in which a server either opens its own stream, or is taken to have done so without a word."""
 FAREWELL = 2.0
 """Seconds that a server has to hear that the session is over."""
+
+_OF_THE_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
+"""What the official servers say in a 400 to those who come from a session that they know nothing of."""
 
 log = logging.getLogger("antiphon.client")
 
@@ -67,7 +71,7 @@ class HttpWire:
         finally:
             self._aside.give_back(response, answered=answered)
         if not 200 <= response.status < 300:
-            self._check_session(response)
+            self._check_session(response, body)
             raise refused(response, body)
 
     def agree(self, revision: str) -> None:
@@ -143,11 +147,11 @@ class HttpWire:
                 answered = await self._heard(response, events, call)
             else:
                 body = await response.read(MAX_REPLY)
-                self._check_session(response)
+                self._check_session(response, body)
                 if response.status != 200 or content_type(response) != "application/json":
                     raise refused(response, body)
                 self._greeted(response, call)
-                answered = self._received(read_message(body), call)
+                answered = self._received(body, call)
                 if not answered:
                     raise PeerBroken("The server answered with a message that is no reply to the request")
         finally:
@@ -159,7 +163,7 @@ class HttpWire:
         try:
             while chunk := await response.next_chunk():
                 for data in _fed(events, chunk):
-                    if self._received(read_message(data), call):
+                    if self._received(data, call):
                         return True
         except Disconnected:
             if events.last_id is None:
@@ -168,8 +172,15 @@ class HttpWire:
             raise Disconnected("The server closed the stream before it had answered")
         return False
 
-    def _received(self, message: JsonObject, call: Call | None) -> bool:
-        """Pass a message on; whether it is the reply that a call waits for."""
+    def _received(self, data: bytes, call: Call | None) -> bool:
+        """Pass on all that came at once; whether the reply that a call waits for is among it."""
+        # A batch has no order; the reply goes last, for it ends the call.
+        answered = False
+        for message in sorted(read_messages(data), key=lambda message: "method" not in message):
+            answered |= self._passed_on(message, call)
+        return answered
+
+    def _passed_on(self, message: JsonObject, call: Call | None) -> bool:
         if "method" not in message and call is not None:
             if message.get("id") == call.id or ("error" in message and message.get("id") is None):
                 call.put(message)
@@ -202,11 +213,25 @@ class HttpWire:
             in_vain = in_vain + 1 if events.last_id == seen else 0
         raise Disconnected(f"The stream broke, and nothing came of taking it up {ATTEMPTS} times")
 
-    def _check_session(self, response: Connection) -> None:
-        """Session Management, 3: what a server says to those who come from a session that it ended."""
-        if response.status == 404 and "MCP-Session-Id" in self._headers:
+    def _check_session(self, response: Connection, body: bytes) -> None:
+        lost = self._loss(response, body)
+        if lost is not None:
             self._lost = True
-            raise SessionLost("The server ended the session")
+            raise lost
+
+    def _loss(self, response: Connection, body: bytes) -> SessionLost | None:
+        """What a server says to those who come from a session that it ended (Session Management, 3).
+
+        That is a 404. Some say 400, as to those who name no session at all: it counts if it speaks of that.
+        """
+        if "MCP-Session-Id" not in self._headers or response.status not in {400, 404}:
+            return None
+        if response.status == 404:
+            return SessionLost("The server ended the session")
+        refusal = refused(response, body)
+        if not _OF_THE_SESSION.search(str(refusal)):
+            return None
+        return SessionLost(f"The server ended the session: {refusal}", refusal)
 
     def _greeted(self, response: Connection, call: Call) -> None:
         """Session Management, 1: the response to ``initialize`` may name a session."""
@@ -251,10 +276,7 @@ class HttpWire:
             return self._hears.done()
         try:
             if response.status != 200 or content_type(response) != "text/event-stream":
-                if self._hears.done() and response.status == 404:
-                    self._lost = True
-                    self._ear.retire(SessionLost("The server ended the session"))
-                return self._hears.done() and response.status >= 500
+                return self._hears.done() and await self._may_return(response)
             if not self._hears.done():
                 self._hears.set_result(True)
             events.reconnected()
@@ -267,6 +289,18 @@ class HttpWire:
         finally:
             self._aside.give_back(response, answered=False)
         return True
+
+    async def _may_return(self, response: Connection) -> bool:
+        """Whether the server's own stream is worth trying again, now that it was refused."""
+        lost: SessionLost | None = None
+        if response.status == 404:
+            lost = SessionLost("The server ended the session")
+        elif response.status == 400:
+            lost = self._loss(response, await response.read(MAX_REPLY))
+        if lost is not None:
+            self._lost = True
+            self._ear.retire(lost)
+        return response.status >= 500
 
 
 def _pause(events: Events, in_vain: int) -> float:

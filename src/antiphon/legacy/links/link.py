@@ -141,7 +141,7 @@ class LegacyLink:
             except SessionLost as fault:
                 session.retire(fault)
                 if is_last:
-                    raise
+                    raise fault.refusal or fault from None
         raise AssertionError
 
     async def _turn(
@@ -149,7 +149,7 @@ class LegacyLink:
     ) -> JsonObject:
         """What a call comes to: the server's reply, or its questions."""
         try:
-            reply = await call.reply(on_notification)
+            reply = await call.reply(on_notification, lambda runs: self._caller.clock(id_, runs))
         except BaseException as fault:
             session.leave(call, fault)
             raise
@@ -186,13 +186,16 @@ class LegacyLink:
     async def _answer(self, session: Session, call: Call, given: JsonObject) -> None:
         """Answer what a call asked; what was left open is asked again."""
         try:
-            while call.asked and not call.is_over:
+            while call.asked:
                 key, request = next(iter(call.asked.items()))
                 del call.asked[key]
-                if key in given:
-                    await session.answer(request, given[key])
-                else:
+                if key not in given:
                     call.waiting[key] = request
+                elif call.is_over:
+                    # It was another's question, or came to be nobody's: the server knows what to do with the answer.
+                    session.answer_soon(request, given[key])
+                else:
+                    await session.answer(request, given[key])
         except BaseException as fault:
             session.leave(call, fault)
             raise
@@ -217,9 +220,11 @@ class LegacyLink:
                 break
             except BaseException as fault:
                 session.remove(listener)
-                if not isinstance(fault, SessionLost) or is_last:
+                if not isinstance(fault, SessionLost):
                     raise
                 session.retire(fault)
+                if is_last:
+                    raise fault.refusal or fault from None
         try:
             await tell(on_notification, listener.acknowledgment)
             while True:

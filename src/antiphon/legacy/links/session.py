@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, PeerBroken, Refused
-from antiphon.legacy.links.call import Call, question
+from antiphon.legacy.links.beside import Beside, failure
+from antiphon.legacy.links.call import Call
 from antiphon.legacy.links.listener import Listener
 from antiphon.legacy.links.translation import INTERNAL, Welcome, old_params, welcome_in, why_not
 from antiphon.legacy.links.wire import Dial, SessionLost
@@ -18,11 +19,10 @@ from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import RequestId, notification
 from antiphon.wire.rev2026 import CLIENT_CAPABILITIES, CLIENT_INFO, METHODS, PROGRESS_TOKEN
 
-MOST_ANSWERS = 32
-"""Questions of no call that are answered at the same time."""
 MOST_COMPLETED = 1000
 MOST_TOLD = 1000
 """Notifications of no call that may wait to be heard."""
+TOO_MANY = "Too many questions wait already"
 FAREWELL = 2.0
 """Seconds that the last messages have to reach the server."""
 
@@ -45,7 +45,7 @@ class Session:
         self._completed: dict[object, None] = {}
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._answering: dict[object, asyncio.Task[None]] = {}
+        self._beside = Beside(caller.answer, self.wire.tell, self._soon)
         self._untold: list[JsonObject] = []
         self._level: object = None
 
@@ -69,8 +69,6 @@ class Session:
 
     async def close(self) -> None:
         self.ended(Disconnected("The client was closed before the server had answered"))
-        for task in self._answering.values():
-            task.cancel()
         tasks = set(self._tasks)
         try:
             if tasks:
@@ -94,7 +92,16 @@ class Session:
         return call
 
     def done(self, call: Call) -> None:
+        """The server is through with a call: what it still asks is no more wanted, or was never the call's."""
         self._calls.pop(call.id, None)
+        self._beside.over(call)
+        own, strange = call.give_back()
+        if self.fault is not None:
+            return
+        for request in own:
+            self._refuse(request["id"], INTERNAL, "The call is over")
+        for request in strange:
+            self._ask_beside(request)
 
     @property
     def has_something_to_say(self) -> bool:
@@ -102,13 +109,19 @@ class Session:
 
     def leave(self, call: Call, why: BaseException | None = None) -> None:
         """Give a call up, and tell the server unless it knows."""
-        if self._calls.pop(call.id, None) is None:
+        if call.id not in self._calls:
             return
         self.wire.drop(call)
+        if isinstance(why, Refused | SessionLost):
+            self.done(call)
+            return
+        del self._calls[call.id]
+        told = "The client could not answer" if isinstance(why, CannotAnswer) else "The client left the call"
+        self._beside.left(call, told)
         # basic/utilities/cancellation: ``initialize`` must not be cancelled.
-        if self.fault is None and not isinstance(why, Refused | SessionLost) and call.message["method"] != "initialize":
-            told = "The client could not answer" if isinstance(why, CannotAnswer) else "The client left the call"
-            self._soon(self._given_up(call, told))
+        if self.fault is None and call.message["method"] != "initialize":
+            own, strange = call.give_back()
+            self._soon(self._given_up(call, [*own, *strange], told))
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
         """A request of the link's own, and its result."""
@@ -140,6 +153,9 @@ class Session:
     async def answer(self, request: JsonObject, response: object) -> None:
         """Answer what the server asked."""
         await self.wire.tell({"jsonrpc": "2.0", "id": request["id"], "result": response})
+
+    def answer_soon(self, request: JsonObject, response: object) -> None:
+        self._soon(self.answer(request, response))
 
     async def completed(self, ids: set[object], seconds: float) -> None:
         """Wait until the server says that these elicitations are done, but not for long: it need not say so."""
@@ -202,6 +218,7 @@ class Session:
 
     def ended(self, fault: CallFailed) -> None:
         self.retire(fault)
+        self._beside.stop()
         for call in self._calls.values():
             call.fail(again(fault))
 
@@ -218,44 +235,33 @@ class Session:
             log.warning("the server asks %s, and is told: %s", request["method"], fault[1])
             self._refuse(id_, *fault)
             return
-        try:
-            asking = call or self._asking(request)
-        except KeyError:
-            self._refuse(id_, INTERNAL, "The call is over")
+        hint = _hint(request)
+        if call is None and hint is None:
+            self._guess(request)
             return
-        if asking is not None and asking.asks:
-            if not asking.ask(request):
-                self._refuse(id_, INTERNAL, "Too many questions wait already")
-        elif len(self._answering) >= MOST_ANSWERS:
-            self._refuse(id_, INTERNAL, "Too many questions wait already")
-        else:
-            task = self._answering[id_] = self._soon(self._answered(request))
-            task.add_done_callback(lambda _: self._answering.pop(id_, None))
+        asking = call or self._calls.get(hint or 0)
+        if asking is None or asking.is_over:
+            self._refuse(id_, INTERNAL, "The call is over")
+        elif not asking.asks:
+            self._ask_beside(request)
+        elif not asking.ask(request):
+            self._refuse(id_, INTERNAL, TOO_MANY)
 
-    def _asking(self, request: JsonObject) -> Call | None:
-        """Whose question it is, where the wire cannot tell: by the server's hint, else the oldest call that may ask.
+    def _guess(self, request: JsonObject) -> None:
+        """A question of which neither the wire nor the server says whose it is.
 
-        KeyError if the call that is named is no more.
+        The only call that may ask has most likely done so: it gets a round. Of several none is likelier than another,
+        and a wrong one would be held up, or ended, by what is not its own: such a question is asked beside them.
         """
-        meta: Any = request.get("params", {}).get("_meta")
-        hint = meta.get(REQUEST) if type(meta) is dict else None
-        if type(hint) is int:
-            return self._calls[hint]
-        return next((call for call in self._calls.values() if call.asks and not call.is_over), None)
+        open_ = [call for call in self._calls.values() if call.asks and not call.is_over]
+        if len(open_) != 1:
+            self._ask_beside(request, open_)
+        elif not open_[0].ask(request, guessed=True):
+            self._refuse(request["id"], INTERNAL, TOO_MANY)
 
-    async def _answered(self, request: JsonObject) -> None:
-        """Answer a question that belongs to no call."""
-        kind = request["method"].partition("/")[0]
-        try:
-            response = await self._caller.answer(kind, question(request))
-        except CannotAnswer as fault:
-            log.warning("a question of the server was not answered: %s", fault)
-            self._refuse(request["id"], INTERNAL, "The client could not answer")
-        except Exception:
-            log.exception("a question of the server could not be answered")
-            self._refuse(request["id"], INTERNAL, "The client could not answer")
-        else:
-            await self.answer(request, response)
+    def _ask_beside(self, request: JsonObject, suspects: Sequence[Call] = ()) -> None:
+        if not self._beside.ask(request, suspects):
+            self._refuse(request["id"], INTERNAL, TOO_MANY)
 
     def _told(self, message: JsonObject, call: Call | None) -> None:
         """A notification."""
@@ -305,24 +311,23 @@ class Session:
     def _withdraw(self, id_: object) -> None:
         for call in self._calls.values():
             call.withdraw(id_)
-        task = self._answering.get(id_) if isinstance(id_, int | str) else None
-        if task is not None:
-            task.cancel()
+        self._beside.withdraw(id_)
 
     # --- what is sent on the side ---------------------------------------------------------------------------------
 
-    async def _given_up(self, call: Call, told: str) -> None:
-        for request in call.questions():
-            await self.wire.tell(_error(request["id"], INTERNAL, told))
+    async def _given_up(self, call: Call, questions: Sequence[JsonObject], told: str) -> None:
+        for request in questions:
+            await self.wire.tell(failure(request["id"], INTERNAL, told))
         await self.wire.tell(notification("notifications/cancelled", {"requestId": call.id, "reason": told}))
 
     def _refuse(self, id_: RequestId, code: int, told: str) -> None:
-        self._soon(self.wire.tell(_error(id_, code, told)))
+        self._soon(self.wire.tell(failure(id_, code, told)))
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(_quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # cancelled before it began
         return task
 
 
@@ -333,5 +338,8 @@ async def _quietly(work: Coroutine[Any, Any, None]) -> None:
         log.info("a message did not reach the server: %s", fault)
 
 
-def _error(id_: RequestId, code: int, told: str) -> JsonObject:
-    return {"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": told}}
+def _hint(request: JsonObject) -> int | None:
+    """The call that asks, where the server says so."""
+    meta: Any = request.get("params", {}).get("_meta")
+    hint = meta.get(REQUEST) if type(meta) is dict else None
+    return hint if type(hint) is int else None

@@ -3,13 +3,20 @@
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from antiphon.errors import CallFailed, Disconnected
+from antiphon.errors import CallFailed, Disconnected, Refused
 from antiphon.legacy.links.call import Call
 from antiphon.types import JsonObject
 
 
 class SessionLost(Disconnected):
-    """The server knows nothing of the session: it refused a request, which therefore never ran."""
+    """The server knows nothing of the session: it refused a request, which therefore never ran.
+
+    ``refusal`` is what it said, where that may mean something else: if a new session does not help, it did.
+    """
+
+    def __init__(self, message: str, refusal: Refused | None = None) -> None:
+        super().__init__(message)
+        self.refusal = refusal
 
 
 class Ear(Protocol):
