@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
+from random import Random
 from typing import Any, Literal
 
 import pytest
@@ -927,3 +929,109 @@ async def test_a_question_is_a_coroutine_to_asyncio(app: Server) -> None:
 
     told = await converse(app, *tool("tasks"), answers=ANSWERS)
     assert (told.asked, told.text) == ([["a", "b", "c"]], "ABC")
+
+
+# --- questions of threads and tasks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["submit", "map", "loop"])
+@pytest.mark.parametrize("can_be_asked", [True, False])
+async def test_a_question_in_a_thread_of_ones_own_is_never_answered_by_nothing(
+    app: Server, how: str, can_be_asked: bool
+) -> None:
+    done: list[object] = []
+    loop = asyncio.get_running_loop()
+
+    @app.tool
+    def tidy(ctx: Context) -> str:
+        with ThreadPoolExecutor() as pool:
+            if how == "submit":
+                keep = pool.submit(ctx.sync.confirm, "Keep the data?").result()
+            elif how == "map":
+                (keep,) = pool.map(ctx.sync.confirm, ["Keep the data?"])
+            else:
+                keep = asyncio.run_coroutine_threadsafe(ctx.confirm("Keep the data?"), loop).result()
+        done.append(keep)
+        return "kept" if keep else "deleted"
+
+    capabilities: dict[str, Any] = {"elicitation": {}} if can_be_asked else {}
+    told = await converse(app, *tool("tidy"), answers={"confirm": accept(confirm=True)}, capabilities=capabilities)
+    if can_be_asked:
+        assert (told.asked, told.text, done) == ([["confirm"]], "kept", [True])
+    else:
+        assert (told.error["code"], done) == (-32021, [])
+
+
+async def test_a_signal_that_was_gathered_is_neither_yes_nor_no(app: Server) -> None:
+    done: list[str] = []
+
+    @app.tool
+    async def wipe(ctx: Context) -> str:
+        (keep,) = await asyncio.gather(ctx.confirm("Keep?"), return_exceptions=True)
+        if not keep:
+            done.append("wiped")
+        return "done"
+
+    told = await converse(app, *tool("wipe"), answers={"confirm": accept(confirm=True)})
+    assert (told.asked, told.text, done) == ([["confirm"]], "done", [])
+
+
+async def test_a_signal_behind_an_error_can_be_logged(app: Server, logged: pytest.LogCaptureFixture) -> None:
+    @app.tool
+    async def clumsy(ctx: Context) -> str:
+        try:
+            return str(await ctx.confirm("Sure?"))
+        except BaseException:
+            raise ValueError("clumsy") from None
+
+    @app.tool
+    async def chained(ctx: Context) -> str:
+        try:
+            return str(await ctx.confirm("Sure?"))
+        except BaseException as signal:
+            raise KeyError("chained") from signal
+
+    for name in ("clumsy", "chained"):
+        assert (await converse(app, *tool(name), capabilities={})).error["code"] in {-32603, -32021}
+    assert "clumsy" in logged.text
+
+
+@pytest.mark.parametrize("verb", ["confirm", "elicit"])
+@pytest.mark.parametrize("seed", range(5))
+async def test_parallel_questions_without_keys_are_each_put_once_whatever_comes_first(
+    app: Server, verb: str, seed: int
+) -> None:
+    chance = Random(seed)
+
+    @app.tool
+    async def several(ctx: Context) -> str:
+        async def one(place: int) -> bool:
+            await asyncio.sleep(chance.random() / 100)
+            asked = f"Delete {place}?"
+            return await ctx.confirm(asked) if verb == "confirm" else (await ctx.elicit(asked, bool)).unwrap()
+
+        return str(await asyncio.gather(*(one(place) for place in range(5))))
+
+    def answer(question: dict[str, Any]) -> object:
+        return accept(**{"confirm" if verb == "confirm" else "value": "1" in question["params"]["message"]})
+
+    put: list[str] = []
+    leg_ = await leg(app, *tool("several"))
+    while leg_.asks:
+        put += [question["params"]["message"] for question in leg_.questions.values()]
+        answers = {name: answer(question) for name, question in leg_.questions.items()}
+        leg_ = await leg(app, *tool("several"), state=leg_.token, responses=answers)
+    assert leg_.result["content"][0]["text"] == "[False, True, False, False, False]"
+    assert sorted(put) == [f"Delete {place}?" for place in range(5)]
+
+
+async def test_a_parallel_question_that_is_never_the_same_twice_ends_all_the_same(app: Server) -> None:
+    count = itertools.count()
+
+    @app.tool
+    async def restless(ctx: Context) -> str:
+        return str(await asyncio.gather(ctx.confirm(f"Sure, {next(count)}?")))
+
+    told = await converse(app, *tool("restless"), answers={"confirm": accept(confirm=True)}, max_rounds=100)
+    assert "changes on every round" in told.error["message"]
+    assert len(told.asked) < 40

@@ -17,8 +17,10 @@ import pydantic
 import pytest
 
 from antiphon import (
+    Accepted,
     Annotations,
     Audio,
+    Client,
     Contents,
     Context,
     EmbeddedResource,
@@ -33,6 +35,7 @@ from antiphon import (
     ToolError,
     ToolResult,
 )
+from client.until import until
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\xff"
 
@@ -1040,3 +1043,118 @@ def test_a_mirrored_parameter_that_clients_would_refuse_is_refused_here(app, pro
     schema = {"type": "object", "properties": {"a": property_}}
     with pytest.raises(ValueError, match="x-mcp-header"):
         app.add_tool(lambda values: "x", name="bad", input_schema=schema)
+
+
+# --- handlers that do as they like --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, SystemExit, type("Panic", (BaseException,), {})])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_whatever_a_handler_raises_its_call_is_answered(app, call, caplog, fault, is_async):
+    async def soon():
+        raise fault("no more")
+
+    def now():
+        raise fault("no more")
+
+    app.add_tool(soon if is_async else now, name="end")
+    reply = await call(app, "tools/call", {"name": "end"})
+    assert reply["error"] == {"code": -32603, "message": "Internal error"}
+    assert "no more" in caplog.text
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_generator_is_no_tool(app, is_async):
+    def some():
+        yield 1
+
+    async def few():
+        yield 1
+
+    with pytest.raises(TypeError, match="is a generator; return the whole result"):
+        app.add_tool(few if is_async else some)
+
+
+RAW = {"type": "object", "properties": {"order": {"type": "object"}, "note": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("how", ["any", "whole", "named", "keywords"])
+async def test_a_handler_may_change_its_arguments_before_it_asks(app, how):
+    seen = []
+
+    async def ask(ctx, order):
+        seen.append(order.pop("size"))
+        order["more"] = object()
+        return str(await ctx.confirm(f"Order size {seen[-1]}?"))
+
+    if how == "any":
+
+        @app.tool(name="buy")
+        async def anything(order: Any, note: str, ctx: Context) -> str:
+            return await ask(ctx, order)
+    elif how == "whole":
+
+        @app.tool(name="buy", input_schema=RAW)
+        async def whole(arguments: dict, ctx: Context) -> str:
+            arguments["note"] = "changed"
+            return await ask(ctx, arguments["order"])
+    elif how == "named":
+
+        @app.tool(name="buy", input_schema=RAW)
+        async def named(order: dict, ctx: Context) -> str:
+            return await ask(ctx, order)
+    else:
+
+        @app.tool(name="buy", input_schema=RAW)
+        async def keywords(ctx: Context, **arguments: Any) -> str:
+            return await ask(ctx, arguments["order"])
+
+    async with Client(app, elicit=lambda question: Accepted(True)) as client:
+        arguments = {"order": {"size": 3}, "note": "n"}
+        assert (await client.call_tool("buy", arguments)).text == "True"
+    assert seen == [3, 3]
+
+
+async def test_a_call_that_is_cancelled_before_its_turn_never_runs():
+    app = Server("tests", threads=1)
+    ran, open_ = [], threading.Event()
+
+    @app.tool
+    def work(number: int) -> str:
+        ran.append(number)
+        open_.wait(10)
+        return "worked"
+
+    async with Client(app) as client:
+        calls = [asyncio.create_task(client.call_tool("work", {"number": number})) for number in range(3)]
+        await until(lambda: ran)
+        for waiting in calls[1:]:
+            waiting.cancel()
+        await asyncio.wait(calls[1:])
+        open_.set()
+        assert (await calls[0]).text == "worked"
+        assert (await client.call_tool("work", {"number": 9})).text == "worked"
+    assert ran == [0, 9]
+
+
+async def test_steps_within_steps_need_no_free_thread():
+    app = Server("tests", threads=2)
+
+    @app.tool
+    def outer(ctx: Context) -> str:
+        return ctx.sync.step("outer", lambda: ctx.sync.step("inner", lambda: "both"))
+
+    async with Client(app) as client, asyncio.timeout(10):
+        results = await asyncio.gather(*(client.call_tool("outer") for _ in range(8)))
+    assert [result.text for result in results] == ["both"] * 8
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+async def test_progress_is_a_number(app, call, caplog, number):
+    @app.tool
+    async def far(ctx: Context) -> None:
+        await ctx.progress(number)
+
+    reply = await call(app, "tools/call", {"name": "far"})
+    assert reply["error"]["code"] == -32603
+    assert "ctx.progress takes finite numbers" in caplog.text

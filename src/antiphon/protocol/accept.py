@@ -36,6 +36,8 @@ class Call:
     row: Method
     revision: str = REVISION
     principal: str | None = None
+    arguments: object = None
+    """The arguments as they came, where the handler might change them."""
 
 
 def accept(message: Message, headers: RawHeaders | None = None) -> Call:

@@ -47,9 +47,11 @@ class _Roots(msgspec.Struct):
 class Question:
     """One thing to ask a client: the request that travels, and the shape that its answer must have."""
 
-    __slots__ = ("_params", "_print", "again", "form", "key", "kind", "method", "needs", "ttl")
+    __slots__ = ("_params", "_print", "again", "beside", "form", "key", "kind", "method", "needs", "ttl")
 
     form: Form | None
+    beside: bool
+    """Whether it is asked beside others, so that its place among them may change from run to run."""
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class Question:
         self.key = key
         self.ttl = ttl
         self.again = again
+        self.beside = False
         self._print: bytes | None = None
 
     def __repr__(self) -> str:
@@ -131,6 +134,7 @@ class FormQuestion(Question):
         self.key = key
         self.ttl = ttl
         self.again = again
+        self.beside = False
         self._message = message
         self._print = None
 
@@ -182,7 +186,7 @@ def form(
 
 def confirm(message: str, *, key: str | None = None, ttl: float | None = None, again: bool = False) -> Question:
     """A form with one box to tick."""
-    return FormQuestion(message, _CONFIRM, key=key or "confirm", ttl=ttl, again=again)
+    return FormQuestion(message, _CONFIRM, key=key, ttl=ttl, again=again)
 
 
 def url(message: str, url: str, *, key: str | None = None, ttl: float | None = None, again: bool = False) -> Question:

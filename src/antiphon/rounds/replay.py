@@ -14,13 +14,15 @@ from typing import Any
 
 import msgspec
 
-from antiphon.errors import CannotAsk, UnstableQuestion, UserRefused
+from antiphon.errors import CannotAsk, UnstableQuestion, UserRefused, is_raised
 from antiphon.rounds.ask import Question, form_print, form_recalled, missing, view
 from antiphon.shapes import Form, Mismatch
 from antiphon.types import Answer, JsonObject, Missing, Response
 
 MAX_DRIFT = 2
 """How often in a row a question may come back changed after an answer: once happens when a server is upgraded."""
+MAX_DRIFT_BESIDE = 32
+"""The same for questions of parallel tasks: each may come first, and have the name that another had before."""
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -30,8 +32,7 @@ class RoundEnds(BaseException):
     """The signal that unwinds a handler whose question has no answer yet. Private, and not an Exception on purpose."""
 
     def __bool__(self) -> bool:
-        # Gathered with return_exceptions=True it stands where an answer would: it must not read as a yes.
-        return False
+        return is_raised(self)
 
 
 class Asked(msgspec.Struct, array_like=True):
@@ -151,7 +152,10 @@ def input_required(requests: Mapping[str, Question] | None = None, *, state: obj
 class Conversation:
     """One round of one flow: the journal so far, what the client sent, and what is still to be asked."""
 
-    __slots__ = ("_capabilities", "_read", "_returned", "_seen", "arrived", "journal", "lacking", "pending")
+    __slots__ = (
+        *("_capabilities", "_claimed", "_read", "_returned", "_seen"),
+        *("arrived", "journal", "lacking", "pending"),
+    )
 
     def __init__(self, journal: Journal, responses: object, capabilities: Mapping[str, Any]) -> None:
         self.journal = journal
@@ -161,6 +165,9 @@ class Conversation:
         self.lacking: JsonObject = {}
         self._capabilities = capabilities
         self._seen: set[str] = set()
+        """The names that this run has given."""
+        self._claimed: set[tuple[str, bytes]] = set()
+        """The answers that this run has used, by name and fingerprint: two questions may have had the same name."""
         self._read: set[str] = set()
         self._returned = False
 
@@ -196,6 +203,7 @@ class Conversation:
         ):
             return None
         self._seen.add(name)
+        self._claimed.add((name, answered.fingerprint))
         return form_recalled(form, _decode(answered.response))
 
     def withdraw(self, question: Question) -> str:
@@ -253,16 +261,16 @@ class Conversation:
     def _recorded(self, name: str, question: Question) -> Any:
         print_ = question.fingerprint
         answered = self.journal.answers.get(name)
+        found: Any = None
         if answered is not None and answered.fingerprint == print_:
-            if answered.read:
-                return question.recall(_decode(answered.response))
-            kept = self._readable(name, question, _decode(answered.response))
-            if kept is not None:
-                return kept
+            response = _decode(answered.response)
+            found = question.recall(response) if answered.read else self._readable(name, question, response)
         asked = self.journal.asked.get(name)
-        if asked is not None and asked.fingerprint == print_ and name in self.arrived:
-            return self._readable(name, question, self.arrived[name])
-        return None
+        if found is None and asked is not None and asked.fingerprint == print_ and name in self.arrived:
+            found = self._readable(name, question, self.arrived[name])
+        if found is not None:
+            self._claimed.add((name, print_))
+        return found
 
     def _readable(self, name: str, question: Question, response: object) -> Any:
         """The answer in a response, which is then kept as read; None if it does not fit the question."""
@@ -277,17 +285,15 @@ class Conversation:
     def _moved(self, name: str, question: Question) -> Any:
         """An answer to the same question under another automatic name, as when a newer tool asks one more before it."""
         print_ = question.fingerprint
-        for other in (*self.journal.answers, *self.journal.asked):
-            if other not in self._seen and self._print(other) == print_:
+        recorded: list[tuple[str, Answered | Asked]] = [*self.journal.answers.items(), *self.journal.asked.items()]
+        for other, item in recorded:
+            if item.fingerprint == print_ and (other, print_) not in self._claimed:
                 found = self._recorded(other, question)
                 if found is not None:
-                    self._seen.add(other)
                     self._seen.discard(name)
+                    self._seen.add(other)
                     return found
         return None
-
-    def _print(self, name: str) -> bytes:
-        return (self.journal.answers.get(name) or self.journal.asked[name]).fingerprint
 
     def _keep(self, name: str) -> None:
         response = self.arrived[name]
@@ -301,7 +307,10 @@ class Conversation:
         """Keep the answer to another question that had this automatic name: that question may come again."""
         before = self.journal.answers.get(name)
         if before is not None and before.fingerprint not in {b"", print_} and not self._returned:
-            self.journal.answers[f"{name}#{len(self.journal.answers)}"] = before
+            aside = f"{name}#{len(self.journal.answers)}"
+            self.journal.answers[aside] = before
+            if (name, before.fingerprint) in self._claimed:
+                self._claimed.add((aside, before.fingerprint))
 
     def _settled(self, name: str) -> bool:
         """Whether what arrived was read already, or did not fit a question that is asked again."""
@@ -332,9 +341,9 @@ class Conversation:
         before = self.journal.asked.get(name)
         if self._returned or before is None or before.fingerprint == question.fingerprint:
             return 0
-        if isinstance(view(self.arrived.get(name)), Missing):
+        if isinstance(view(self.arrived.get(name)), Missing) or (name, before.fingerprint) in self._claimed:
             return before.drift
-        if before.drift + 1 >= MAX_DRIFT:
+        if before.drift + 1 >= (MAX_DRIFT_BESIDE if question.beside and question.key is None else MAX_DRIFT):
             raise UnstableQuestion(name)
         return before.drift + 1
 

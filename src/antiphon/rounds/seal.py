@@ -411,6 +411,11 @@ def _mac(key: bytes, bound_to: bytes, text: bytes) -> bytes:
 _canonical = msgspec.json.Encoder(order="sorted")
 
 
+def as_they_are(arguments: object) -> msgspec.Raw:
+    """Arguments that `binding` takes like the original ones, whatever is done to those."""
+    return msgspec.Raw(_canonical.encode(arguments))
+
+
 def binding(*, method: str, name: str, arguments: object, audience: str | None, principal: str | None) -> bytes:
     """A digest of the call and the caller, equal only for equal ones: what mrtr, Server Requirements 5, asks to verify.
 

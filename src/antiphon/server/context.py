@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import inspect
+import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -213,6 +214,8 @@ class Context:
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the work is; only if the caller asked for it, and only forwards."""
+        if not math.isfinite(progress) or (total is not None and not math.isfinite(total)):
+            raise ValueError(f"ctx.progress takes finite numbers, got {progress!r} of {total!r}")
         token = self._call.meta.get(PROGRESS_TOKEN)
         if token is None or self._over or (self._progress is not None and progress <= self._progress):
             return
@@ -408,6 +411,7 @@ class Context:
             await self._settle(_SETTLED)
             raise
         except RoundEnds:
+            question.beside = asyncio.current_task() is not self._task
             push: Push | None = getattr(self._channel, "push", None)
             if push is not None and not self._over:
                 return await self._put(push, question)

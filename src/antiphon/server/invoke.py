@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
+import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -28,6 +29,8 @@ class Handler:
     __slots__ = ("asked", "context", "function", "hidden", "is_async", "is_plain")
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{label(function)} is a generator; return the whole result, for example as a list")
         hints = hints_of(function)
         parameters = inspect.signature(function).parameters
         contexts = [name for name in parameters if hints.get(name) is Context]
@@ -136,8 +139,13 @@ class Threads:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
+        # A job may wait for another that it gives to the same threads: that one must not wait for a thread.
+        most = sys.maxsize if _inside.get() is self else self._most
+        context.run(_inside.set, self)
 
         def job() -> None:
+            if done.cancelled():
+                return  # before its turn came
             try:
                 value, fault = context.run(function, *args, **kwargs), None
             except BaseException as raised:  # noqa: BLE001 -- it belongs to whoever awaits the call
@@ -145,13 +153,17 @@ class Threads:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, done, value, fault)
 
-        self._crew.take(job, self._most)
+        self._crew.take(job, most)
         return await done
 
     def close(self) -> None:
         """Let the threads end when they are done; later jobs get new ones."""
         crew, self._crew = self._crew, _Crew()
         crew.dismiss()
+
+
+_inside: contextvars.ContextVar[Threads | None] = contextvars.ContextVar("inside", default=None)
+"""The threads in one of which this runs."""
 
 
 class _Crew:

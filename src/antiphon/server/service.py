@@ -365,7 +365,7 @@ class Service(Registry):
         return binding(
             method=call.method,
             name=call.name,
-            arguments=call.params.get("arguments"),
+            arguments=call.params.get("arguments") if call.arguments is None else call.arguments,
             audience=self._guard.audience,
             principal=call.principal,
         )
@@ -387,6 +387,8 @@ class Service(Registry):
         if result is ROUND:
             return self._close(ctx)
         whole: JsonObject = {**self._cache(), **result} if ctx._call.row.cached else result
+        if ctx._call.row.cached and ctx.round > 1:
+            whole["ttlMs"] = 0  # server/utilities/caching: what came of answers is nobody else's
         if self._middleware:
             whole = msgspec.to_builtins(whole, str_keys=True)  # plain data for whoever looks at it on its way
         if "resultType" not in whole:
@@ -546,7 +548,7 @@ def _as_error(fault: BaseException, ctx: Context | None) -> ProtocolError:
     task = asyncio.current_task()
     # A cancellation that nobody asked for comes from inside: the handler awaited something that was cancelled.
     own = isinstance(fault, asyncio.CancelledError) and task is not None and not task.cancelling()
-    if isinstance(fault, Exception | SystemExit) or own:
+    if not isinstance(fault, asyncio.CancelledError | GeneratorExit) or own:
         log.error("%s failed", _told(ctx), exc_info=fault, extra=_facts(ctx, "error"))
         return InternalError()
     raise fault

@@ -11,6 +11,7 @@ import msgspec
 
 from antiphon.errors import InternalError, InvalidParams, ToolError
 from antiphon.rounds.replay import InputRequired
+from antiphon.rounds.seal import as_they_are
 from antiphon.server.context import Context
 from antiphon.server.invoke import ROUND, Handler, label, told_by
 from antiphon.shapes import Mismatch, Shape, describe, hints_of, raw_shape, shape_of, signature_of
@@ -33,13 +34,14 @@ log = logging.getLogger("antiphon")
 # server/tools, Tool Names.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 _ANY_KEYWORDS = inspect.Parameter.VAR_KEYWORD
+_SCALARS: frozenset[Any] = frozenset({str, int, float, bool, type(None)})
 _CONTENT: frozenset[Any] = frozenset({str, Contents, *CONTENT_TYPES})
 
 
 class ToolEntry:
     """A registered tool: how it is listed, and how it is called."""
 
-    __slots__ = ("_handler", "_headers", "_known", "_output", "_read", "_whole", "name", "tool")
+    __slots__ = ("_handler", "_headers", "_holds", "_known", "_output", "_read", "_whole", "name", "tool")
 
     def __init__(
         self,
@@ -65,9 +67,10 @@ class ToolEntry:
             self._whole, self._known = None, None
         else:
             raw = raw_shape(_object_schema(input_schema, self.name))
-            self._read, schema, told = raw.read, raw.schema, describe(function)[0]
+            self._read, schema, told = _copied(raw.read), raw.schema, describe(function)[0]
             self._whole, self._known = _raw_parameters(function, schema, self._handler.hidden)
         self._headers = header_params(schema)
+        self._holds = input_schema is not None or _may_hold_more(function, schema)
         self._output: Shape | None = raw_shape(output_schema) if output_schema else _output_of(function)
         self.tool = Tool(
             name=self.name,
@@ -88,6 +91,9 @@ class ToolEntry:
         elif type(arguments) is not dict:
             raise InvalidParams('tools/call needs "arguments" to be an object')
         handler = self._handler
+        if self._holds and not _SCALARS.issuperset(map(type, arguments.values())):
+            # A token is bound to them as they came, and a handler may change what it is given.
+            ctx._call.arguments = as_they_are(arguments)
         if self._headers:
             headers = ctx._call.headers
             if headers is not None:
@@ -242,6 +248,21 @@ def _without(hint: Any, unwanted: set[Any]) -> Any:
         if len(kept) != len(get_args(hint)):
             return Union[kept] if kept else None  # noqa: UP007 -- built at run time
     return hint
+
+
+def _may_hold_more(function: Callable[..., Any], schema: JsonObject) -> bool:
+    """Whether a function may be given objects or lists, which it could change."""
+    if any(item.kind == _ANY_KEYWORDS for item in inspect.signature(function).parameters.values()):
+        return True
+    properties: JsonObject = schema.get("properties") or {}
+    return not all(
+        isinstance(item, dict) and item.get("type") in {"string", "integer", "number", "boolean"}
+        for item in properties.values()
+    )
+
+
+def _copied(read: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+    return lambda arguments: dict(read(arguments))
 
 
 def _raw_parameters(
