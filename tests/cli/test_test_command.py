@@ -194,6 +194,37 @@ def test_replay_safety_is_not_checked_at_the_same_time(antiphon):
     assert "--effect says what --replay-safety looks for" in antiphon("test", "--effect", "shop.charge").output
 
 
+def test_replay_safety_is_not_checked_where_nothing_is_replayed(antiphon):
+    write(GOOD)
+    assert antiphon("test", "--record", "tapes").exit_code == 0
+    done = antiphon("test", "--replay-safety", "--replay", "tapes")
+    assert (done.exit_code, "--replay starts none" in done.output) == (2, True)
+    done = antiphon("test", "--replay-safety", "--era", "legacy")
+    assert (done.exit_code, "has nothing to check in the older era" in done.output) == (2, True)
+
+
+def test_a_variable_that_no_suite_has_is_refused(antiphon):
+    write("variables: {place: prod}\n" + GOOD.replace("{env: prod}", "{env: '${place}'}"))
+    write(GOOD, "t.mcp.yaml")
+    assert antiphon("test", "--var", "place=prod").exit_code == 0
+    done = antiphon("test", "--var", "plaec=prod")
+    assert (done.exit_code, "no suite has or uses a variable 'plaec'; did you mean 'place'?" in done.output) == (
+        2,
+        True,
+    )
+    assert "'x'; there are place" in antiphon("test", "--var", "x=1").output
+    assert "'x'; they have none" in antiphon("test", "t.mcp.yaml", "--var", "x=1").output
+
+
+def test_two_suites_of_one_name_have_no_recording(antiphon):
+    write(GOOD)
+    Path("more").mkdir()
+    write(GOOD, "more/s.mcp.yaml")
+    assert antiphon("test").exit_code == 0
+    done = antiphon("test", "--record", "tapes")
+    assert (done.exit_code, "are both called 's', and would have one recording" in done.output) == (2, True)
+
+
 def test_watching_looks_at_what_matters():
     assert is_of_interest("/x/server.py")
     assert is_of_interest("/x/s.mcp.yaml")

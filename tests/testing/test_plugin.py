@@ -212,9 +212,13 @@ def test_it_works_in_auto_mode_in_several_processes(project):
             assert (await mcp_client.call_tool("deploy", {"env": env})).text == f"Deployed to {env}"
         """
     )
-    project.makefile(".mcp.yaml", suite=SUITE)
-    outcome = run(project, "-n", "2", mode="auto", inside=False)
-    outcome.assert_outcomes(passed=4, failed=1, skipped=1)
+    test = "  - {name: t%d, tool: deploy, arguments: {env: x}, expect: {snapshot: true}}\n"
+    kept = "server: {app: 'shop:app', era: both}\ndefaults: {inputResponses: {confirm: true}}\ntests:\n"
+    project.makefile(".mcp.yaml", suite=SUITE, kept=kept + "".join(test % number for number in range(4)))
+    outcome = run(project, "-n", "2", "--update-snapshots", mode="auto", inside=False)
+    outcome.assert_outcomes(passed=12, failed=1, skipped=1)
+    # What each of the processes has kept.
+    run(project, "kept.mcp.yaml").assert_outcomes(passed=8)
 
 
 def test_a_command_is_started_again_for_every_round(project):
@@ -388,6 +392,122 @@ def test_a_cassette_is_made_and_then_answers(project):
     file.write_text(file.read_text().replace('"env": "prod"', '"env": "test"'))
     outcome = run(project, "-k", "named")
     outcome.stdout.fnmatch_lines(["*Drifted*"])
+
+
+def test_every_test_has_a_cassette_of_its_own(project):
+    project.makepyfile(
+        test_names="""
+        import pytest
+
+        class TestA:
+            @pytest.mark.cassette
+            def test_it(self, mcp_client, answers):
+                answers(confirm=True)
+                assert mcp_client.call_tool("deploy", {"env": "a"}).text == "Deployed to a"
+
+        class TestB:
+            @pytest.mark.cassette
+            def test_it(self, mcp_client, answers):
+                answers(confirm=True)
+                assert mcp_client.call_tool("deploy", {"env": "b"}).text == "Deployed to b"
+
+        @pytest.mark.cassette
+        @pytest.mark.parametrize("env", ["a/b", "a b", "x" * 300])
+        def test_them(mcp_client, answers, env):
+            answers(confirm=True)
+            assert mcp_client.call_tool("deploy", {"env": env}).text == f"Deployed to {env}"
+        """
+    )
+    run(project).assert_outcomes(passed=5)
+    names = sorted(file.name for file in (project.path / "cassettes" / "test_names").iterdir())
+    assert len(names) == 5
+    assert names[:2] == ["TestA.test_it.json", "TestB.test_it.json"]
+    run(project).assert_outcomes(passed=5)
+    (project.path / "shop.py").write_text(SHOP.replace("Deployed to", "Sent to"))
+    run(project).assert_outcomes(passed=5)
+
+
+def test_two_snapshots_with_one_name_must_agree(project):
+    project.makepyfile(
+        """
+        def test_they_agree(assert_snapshot):
+            assert_snapshot(1, "n")
+            assert_snapshot(1, "n")
+
+        def test_they_do_not(assert_snapshot):
+            assert_snapshot(1, "n")
+            assert_snapshot(2, "n")
+        """
+    )
+    outcome = run(project, "--update-snapshots")
+    outcome.assert_outcomes(passed=1, failed=1)
+    outcome.stdout.fnmatch_lines(["*This test has two snapshots called *test_they_do_not-n.json, and they differ*"])
+
+
+# --- what a test says of itself -------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_nobody_asks_for_is_a_warning(project):
+    project.makepyfile(
+        """
+        import pytest
+
+        def test_unused(mcp_client, answers):
+            answers(confirm=[True, True], sure=True)
+            mcp_client.call_tool("deploy", {"env": "prod"})
+
+        @pytest.mark.asyncio
+        async def test_used(mcp_client, answers):
+            answers(confirm=True)
+            await mcp_client.call_tool("deploy", {"env": "prod"})
+
+        def test_failing(mcp_client, answers):
+            answers(sure=True)
+            mcp_client.call_tool("nonsense")
+
+        @pytest.mark.filterwarnings("ignore::antiphon.testing.script.AnswersUnused")
+        def test_silent(mcp_client, answers):
+            answers(sure=True)
+        """
+    )
+    outcome = run(project, "-W", "default")
+    outcome.assert_outcomes(passed=3, failed=1, warnings=1)
+    outcome.stdout.fnmatch_lines(
+        ["*::test_unused", "*AnswersUnused: Answers that were not asked for: 'confirm' (used 1 of 2 times), 'sure'"]
+    )
+
+
+def test_a_mark_that_makes_no_sense_is_told(project):
+    project.makepyfile(
+        """
+        import pytest
+
+        for number, mark in enumerate([(0,), ("x",), (1, 2), (True,), (-1,)]):
+            @pytest.mark.rotate(*mark)
+            def test_it(mcp_client):
+                pass
+
+            globals()[f"test_{number}"] = test_it
+        del test_it
+
+        @pytest.mark.rotate(instances=0)
+        def test_named(mcp_client):
+            pass
+
+        @pytest.mark.rotate(count=2)
+        def test_unknown(mcp_client):
+            pass
+
+        @pytest.mark.rotate(instances=3)
+        def test_right(mcp_client):
+            assert mcp_client.list_tools()
+        """
+    )
+    outcome = run(project)
+    outcome.assert_outcomes(passed=1, errors=7)
+    for said in ("0", "'x'", "1, 2", "True", "-1", "instances=0", "count=2"):
+        outcome.stdout.fnmatch_lines([f"@pytest.mark.rotate({said}) makes no sense: it takes a whole number *"])
+    outcome.stdout.no_fnmatch_line("*TypeError*")
 
 
 # --- suites ---------------------------------------------------------------------------------------------------------

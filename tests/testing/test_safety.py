@@ -195,6 +195,25 @@ async def test_a_call_that_asks_nothing_is_never_replayed():
     assert report.notes == ("It asks nothing, so nothing is replayed.",)
 
 
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        ("no_such_tool", "The call ended with an error: Unknown tool: no_such_tool"),
+        (("pay", {"amuont": 3}), "The tool failed: "),
+        ({"prompt": "leter"}, "The call ended with an error: "),
+        ("broke", "The tool failed: No money"),
+    ],
+)
+async def test_a_call_that_fails_was_not_checked(call, problem):
+    report = await check(call)
+    assert not report.ok
+    assert report.findings == ()
+    assert report.problem.startswith(problem), report.problem
+    assert "was not run through, so nobody knows whether it is safe to replay. " + problem in str(report)
+    meant = await check(call, may_fail=True)
+    assert (meant.ok, meant.problem, meant.notes[0]) == (True, "", report.problem)
+
+
 async def test_rounds_without_questions_are_gone_through():
     report = await check("wait")
     assert (report.ok, report.rounds, report.asked) == (True, 3, ())

@@ -145,6 +145,16 @@ async def test_one_function_can_answer_everything():
         await call(Script(lambda question: None), "poem")
 
 
+async def test_a_function_that_returns_nothing_is_named():
+    with pytest.raises(AnswerUnscripted) as caught:
+        await call(Script({"region": lambda question: None, "confirm": True}), "deploy", env="prod")
+    assert "'region' (a form, 'Which region?'" in str(caught.value)
+    assert str(caught.value).endswith(
+        "and the function that answers 'region' returned None."
+        " It returns what is answered: a value, 'decline' or 'cancel'."
+    )
+
+
 async def test_more_answers_can_be_written_down_later():
     script = Script({"region": "eu"})
     assert script({"Deploy to prod?": True}, region="us") is script
@@ -223,7 +233,9 @@ async def test_a_list_has_one_answer_for_each_time():
 
 
 async def test_several_choices_are_one_answer():
-    assert (await call(Script({"colours": ["red", "blue"]}), "paint")).text == "{'colours': ['red', 'blue']}"
+    whole = Script({"colours": ["red", "blue"], "confirm": [True, False]})
+    assert (await call(whole, "paint")).text == "{'colours': ['red', 'blue']}"
+    assert whole.unused == ["confirm"]
     script = Script({"colours": [["red"], ["blue"]]})
     assert [(await call(script, "paint")).text for _ in range(2)] == ["{'colours': ['red']}", "{'colours': ['blue']}"]
 

@@ -8,7 +8,7 @@ import uuid
 from datetime import UTC, date, datetime
 from time import time as clock
 
-from antiphon import Context, Server, ask, input_required
+from antiphon import Context, Server, ToolError, ask, input_required
 
 app = Server("till")
 charged: list[int] = []
@@ -115,6 +115,12 @@ async def together(ctx: Context) -> str:
 @app.tool
 async def quiet() -> str:
     return f"{time.time()}"
+
+
+@app.tool
+async def broke(ctx: Context) -> str:
+    await ctx.confirm("Pay?")
+    raise ToolError("No money")
 
 
 @app.tool

@@ -19,7 +19,7 @@ NOT_STARTED = 3
 @click.command("record")
 @click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")
 @click.option("--output", metavar="FILE", required=True, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--http", is_flag=True, help="Listen for clients over HTTP; a URL implies it.")
+@click.option("--http", is_flag=True, help="Only for a URL, which is recorded over HTTP in any case.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port", metavar="N", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any free port."
@@ -43,7 +43,8 @@ def command(
     """Record what a client and the server at TARGET say to each other.
 
     A command is recorded on standard streams: let the client start this command as its server. A URL is recorded over
-    HTTP: let the client connect to the address that is announced.
+    HTTP: let the client connect to the address that is announced. The exit code of a command is passed on; 3 if it ends
+    before it has said anything.
 
     \b
     antiphon record --target "python server.py" --output session.json
@@ -70,12 +71,13 @@ def _record_streams(peer: Peer, scribe: "Scribe", output: Path) -> None:
 
     assert peer.command is not None
     try:
-        Relay(peer.command, scribe, lambda: scribe.cassette().save(output), peer.folder).run()
+        code = Relay(peer.command, scribe, lambda: scribe.cassette().save(output), peer.folder).run()
     except Disconnected as fault:
         click.echo(f"Error: {fault}", err=True)
         sys.exit(NOT_STARTED)
     except CassetteBroken as fault:
         raise click.ClickException(str(fault)) from None
+    sys.exit(code)
 
 
 def _record_http(peer: Peer, scribe: "Scribe", output: Path, address: Address, hosts: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ from antiphon.testing.report import FORMATS, render
 from antiphon.testing.suite.format import duration, schema
 from antiphon.testing.suite.loading import find_suites, load_all
 from antiphon.testing.suite.outcome import Outcome, Summary
-from antiphon.testing.suite.problem import SuiteBroken
+from antiphon.testing.suite.problem import SuiteBroken, nearest
 from antiphon.testing.suite.runner import Settings, run
 from antiphon.testing.suite.selection import Selection, check_expression
 from antiphon.testing.suite.suite import Suite
@@ -171,6 +171,10 @@ def command(
         raise click.UsageError("--record and --replay exclude each other")
     if settings["replay_safety"] and settings["jobs"] > 1:
         raise click.UsageError("--replay-safety watches the clock of the whole process: it runs with -j 1")
+    if settings["replay_safety"] and settings["replay"]:
+        raise click.UsageError("--replay-safety has a server run its rounds again, and --replay starts none")
+    if settings["replay_safety"] and settings["era"] == "legacy":
+        raise click.UsageError("--replay-safety has nothing to check in the older era, where a call is run once")
     if settings["effects"] and not settings["replay_safety"]:
         raise click.UsageError("--effect says what --replay-safety looks for, and that is not there")
     if watch:
@@ -181,6 +185,9 @@ def command(
         return
     chosen = Selection(expression=expression, tags=tag)
     loaded = _loaded(list(suites) or [Path()], variables)
+    _refuse_unknown(variables, loaded)
+    if settings["record"] or settings["replay"]:
+        _refuse_twins(loaded)
     if not any(chosen.chosen(suite) for suite in loaded):
         raise click.UsageError("No test is chosen: -k and --tag leave none of them")
     on_screen = not any(not file for _, file in reports)
@@ -212,6 +219,25 @@ def _loaded(places: list[Path], variables: dict[str, str]) -> list[Suite]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _refuse_unknown(variables: dict[str, str], suites: list[Suite]) -> None:
+    known = {name for suite in suites for name in suite.names}
+    for name in variables:
+        if name not in known:
+            hint = nearest(name, known) or (f"; there are {', '.join(sorted(known))}" if known else "; they have none")
+            raise click.UsageError(f"--var {name}: no suite has or uses a variable {name!r}{hint}")
+
+
+def _refuse_twins(suites: list[Suite]) -> None:
+    first: dict[str, Suite] = {}
+    for suite in suites:
+        other = first.setdefault(suite.name, suite)
+        if other is not suite:
+            raise click.UsageError(
+                f"{other.file} and {suite.file} are both called {suite.name!r}, and would have one recording:"
+                " give one of them another 'name'"
+            )
 
 
 def _run(suites: list[Suite], settings: Settings, chosen: Selection, screen: "Screen | None") -> Summary:

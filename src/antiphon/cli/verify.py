@@ -21,7 +21,7 @@ Exit codes:
   0    the server answers as it did
   1    it answers in another way
   2    the cassette is broken, or the usage wrong
-  3    the server did not start, or cannot be reached"""
+  3    the server did not start, cannot be reached, or does not answer"""
 NOT_STARTED = 3
 
 
@@ -67,6 +67,7 @@ def command(
             tape,
             lambda: _wire(peer, headers),
             secrets=_secrets(secret),
+            headers=headers,
             timeout=timeout,
             notifications=not replies_only,
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from antiphon.testing.fresh import NoFreshInstance
     from antiphon.testing.given import AnswerUnfit
     from antiphon.testing.safety import Finding, SafetyReport, check_replay_safety
-    from antiphon.testing.script import AnswerUnscripted, Asked, Script
+    from antiphon.testing.script import AnswersUnused, AnswerUnscripted, Asked, Script
     from antiphon.testing.transcript import Recorded
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "AnswerMissing",
     "AnswerUnfit",
     "AnswerUnscripted",
+    "AnswersUnused",
     "Asked",
     "Connection",
     "Finding",
@@ -80,7 +81,7 @@ _HOMES = {
     "antiphon.testing.fresh": ("NoFreshInstance",),
     "antiphon.testing.given": ("AnswerUnfit",),
     "antiphon.testing.safety": ("Finding", "SafetyReport", "check_replay_safety"),
-    "antiphon.testing.script": ("AnswerUnscripted", "Asked", "Script"),
+    "antiphon.testing.script": ("AnswerUnscripted", "AnswersUnused", "Asked", "Script"),
     "antiphon.testing.transcript": ("Recorded",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

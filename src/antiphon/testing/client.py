@@ -13,7 +13,7 @@ from antiphon.testing.cassette.player import Player
 from antiphon.testing.cassette.recorder import Recorder
 from antiphon.testing.connection import Connection
 from antiphon.testing.safety import SafetyReport, check_replay_safety
-from antiphon.testing.script import Asked, Script, asked_in
+from antiphon.testing.script import Asked, Script, asked_in, keyless_in
 from antiphon.testing.suite.outcome import Turn
 from antiphon.testing.transcript import Recorded
 from antiphon.types import Completion, JsonObject, Prompt, Resource, ResourceTemplate, Tool
@@ -106,7 +106,7 @@ class McpClient(Client):
             await self.__aenter__()
         result = await super()._request(*args, **kwargs)
         # Which era it is shows in the first answer.
-        self.script.keyless = self.era == "legacy"
+        self.script.keyless = keyless_in(self._recorded.turns) if self.era == "legacy" else False
         return result
 
     async def check_replay_safety(
@@ -116,10 +116,13 @@ class McpClient(Client):
         *,
         effects: Iterable[Callable[..., object] | str] = (),
         ignore: Collection[str] = (),
+        may_fail: bool = False,
     ) -> SafetyReport:
         """Whether a tool may be run from the top on every round: ``assert report.ok, report``."""
         call = (name, arguments or {})
-        return await check_replay_safety(self.connection, call, self.script, effects=effects, ignore=ignore)
+        return await check_replay_safety(
+            self.connection, call, self.script, effects=effects, ignore=ignore, may_fail=may_fail
+        )
 
     async def call_tool(
         self,
@@ -241,9 +244,12 @@ class SyncMcpClient:
         *,
         effects: Iterable[Callable[..., object] | str] = (),
         ignore: Collection[str] = (),
+        may_fail: bool = False,
     ) -> SafetyReport:
         """Whether a tool may be run from the top on every round: ``assert report.ok, report``."""
-        return self._run(self._client.check_replay_safety(name, arguments, effects=effects, ignore=ignore))
+        return self._run(
+            self._client.check_replay_safety(name, arguments, effects=effects, ignore=ignore, may_fail=may_fail)
+        )
 
     def complete(
         self,

@@ -36,7 +36,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
             return self._live()
         if self.cassette.exists():
             return Player(self.cassette)
-        return Recorder(self._live(), self.cassette)
+        return Recorder(self._live(), self.cassette, headers=self.headers)
 
     def _live(self) -> Link:
         if self.rotate:

@@ -181,12 +181,13 @@ def _root(key: str, item: object) -> JsonObject:
 class Supply:
     """The answers under one name: the same every time, or a list with one for each time."""
 
-    __slots__ = ("given", "name", "used")
+    __slots__ = ("_is_whole", "given", "name", "used")
 
     def __init__(self, name: str, given: object) -> None:
         self.name = name
         self.given = given
         self.used = 0
+        self._is_whole = False
 
     def peek(self, request: JsonObject) -> object:
         """The answer that ``take`` would give; IndexError when there is none left."""
@@ -195,6 +196,8 @@ class Supply:
     def take(self, request: JsonObject) -> object:
         given = self.peek(request)
         self.used += 1
+        # A list may be one answer itself: several choices, or roots.
+        self._is_whole = not is_in_turn(self.given, request)
         return given
 
     @property
@@ -205,7 +208,7 @@ class Supply:
     @property
     def is_spent(self) -> bool:
         """Whether all that was given was used."""
-        return self.used >= (1 if self.times is None else self.times)
+        return self.used >= (1 if self._is_whole else self.times or 1)
 
 
 def again(key: str, supplies: Mapping[Any, Supply]) -> Supply | None:

@@ -125,12 +125,17 @@ def mcp_era(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def mcp_answers(request: pytest.FixtureRequest) -> "Script":
+def mcp_answers(request: pytest.FixtureRequest) -> "Iterator[Script]":
     """The test's script: ``answers(confirm=True)``."""
-    from antiphon.testing.script import Script
+    from antiphon.testing.script import AnswersUnused, Script
 
     declare = _options(request.node).get("declare")
-    return Script() if declare is None else Script(declare=declare)
+    script = Script() if declare is None else Script(declare=declare)
+    yield script
+    unused = script.told_unused
+    if unused and not request.node.stash.get(_FAILED, default=False):
+        # Not a failure: the answers may come from a fixture that many tests share.
+        request.node.warn(AnswersUnused(f"Answers that were not asked for: {', '.join(unused)}"))
 
 
 @pytest.fixture
@@ -176,12 +181,16 @@ def assert_snapshot(request: pytest.FixtureRequest) -> "Snapshots":
     """``assert_snapshot(result)`` fails unless it is what was kept; ``--update-snapshots`` keeps it."""
     from antiphon.testing.snapshot import Snapshots
 
-    test = request.node.nodeid.partition("::")[2] or request.node.name
     update = bool(request.config.getoption("--update-snapshots", default=False))
-    return Snapshots(request.node.path, test.replace("::", "."), update=update)
+    return Snapshots(request.node.path, _label(request.node), update=update)
 
 
 # --- how a test says what it wants --------------------------------------------------------------------------------
+
+
+def _label(node: Any) -> str:
+    """What a test is called in its file, its classes included."""
+    return str(node.nodeid.partition("::")[2] or node.name).replace("::", ".")
 
 
 def _options(node: Any) -> dict[str, Any]:
@@ -205,8 +214,7 @@ def _connection(request: pytest.FixtureRequest, era: str) -> "Connection":
     elif isinstance(server, str):
         server = _server(server, request.config)
     known = server if isinstance(server, Connection) else Connection(target=server)
-    rotate = request.node.get_closest_marker("rotate")
-    instances = 0 if rotate is None else rotate.args[0] if rotate.args else rotate.kwargs.get("instances", 2)
+    instances = _instances(request.node)
     if instances and era == "legacy":
         pytest.skip("An older session lives in one instance: it cannot be rotated")
     return msgspec.structs.replace(
@@ -217,14 +225,30 @@ def _connection(request: pytest.FixtureRequest, era: str) -> "Connection":
     )
 
 
+def _instances(node: Any) -> int:
+    """How many instances take turns; 0 if the test says nothing of it."""
+    mark = node.get_closest_marker("rotate")
+    if mark is None:
+        return 0
+    given = [*mark.args, *mark.kwargs.values()] or [2]
+    if len(given) > 1 or mark.kwargs.keys() - {"instances"} or type(given[0]) is not int or given[0] < 1:
+        said = ", ".join([*map(repr, mark.args), *(f"{name}={value!r}" for name, value in mark.kwargs.items())])
+        pytest.fail(
+            f"@pytest.mark.rotate({said}) makes no sense: it takes a whole number of instances from 1, as in rotate(3)",
+            pytrace=False,
+        )
+    return int(given[0])
+
+
 def _cassette(request: pytest.FixtureRequest, era: str) -> Path | None:
     mark = request.node.get_closest_marker("cassette")
     if mark is None:
         return None
     test: Path = request.node.path
     if not mark.args:
-        name = re.sub(r"[^\w.=-]+", "_", request.node.name)
-        return test.parent / "cassettes" / test.stem / f"{name}.json"
+        from antiphon.testing.suite.snapshots import file_name
+
+        return test.parent / "cassettes" / test.stem / file_name(_label(request.node))
     file = test.parent / str(mark.args[0])
     # A recording is of one era.
     return file if era == "auto" else file.with_suffix(f".{era}{file.suffix}")

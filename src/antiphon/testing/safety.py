@@ -58,19 +58,25 @@ class SafetyReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     rounds: int
     asked: tuple[str, ...]
+    problem: str = ""
+    """Why the call was not run through: it ended with an error, and what would have come next was not checked."""
     notes: tuple[str, ...] = ()
-    """What could not be checked, and why."""
+    """What else could not be checked, and why."""
 
     @property
     def ok(self) -> bool:
-        return not self.findings
+        return not self.findings and not self.problem
 
     def __str__(self) -> str:
         rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
         asked = f", asking {', '.join(self.asked)}" if self.asked else ", asking nothing"
-        head = f"{self.call} ({rounds}{asked}) is {'safe' if self.ok else 'not safe'} to replay"
-        lines = [head + (":" if self.findings else ".")]
-        lines += [f"  {finding}" for finding in self.findings]
+        call = f"{self.call} ({rounds}{asked})"
+        if self.problem and not self.findings:
+            lines = [f"{call} was not run through, so nobody knows whether it is safe to replay. {self.problem}"]
+        else:
+            lines = [f"{call} is {'safe' if self.ok else 'not safe'} to replay{':' if self.findings else '.'}"]
+            lines += [f"  {finding}" for finding in self.findings]
+            lines += [f"  Note: {self.problem}"] if self.problem else []
         return "\n".join([*lines, *(f"  Note: {note}" for note in self.notes)])
 
 
@@ -82,6 +88,7 @@ async def check_replay_safety(
     effects: Iterable[Effect] = (),
     ignore: Collection[str] = (),
     max_rounds: int = MAX_ROUNDS,
+    may_fail: bool = False,
 ) -> SafetyReport:
     """Run a call with every round twice and on a fresh instance, and tell what differs or runs again.
 
@@ -90,6 +97,9 @@ async def check_replay_safety(
     ``call`` is a tool's name, a tool's name with its arguments, or a map as suites have it: ``{"tool": ...,
     "arguments": ...}``, ``{"prompt": ...}``, ``{"resource": uri}``. ``effects`` are functions, or their names, that
     must not run twice. What is in ``ignore`` is not reported: ``"time.time"``, or all of ``"clock"``, ``"random"``.
+
+    A call that ends with an error, a tool's own included, is not ``ok``: it may have failed before anything was worth a
+    look. ``may_fail`` is for one that is meant to. One that asks nothing is ``ok``, and a note says so.
 
     The call really happens, several times: point it at a server whose effects do no harm.
     """
@@ -105,12 +115,14 @@ async def check_replay_safety(
         trial = _Trial(method, params, Answers(**script.handlers()), _place(function), ignore=ignore)
         with nullcontext() if observer is None else observer:
             await trial.run(server, observer, max_rounds)
+    problem = trial.problem
     return SafetyReport(
+        problem="" if may_fail else problem,
         call=str(params[METHODS[method].target or "name"]),
         findings=tuple(finding for finding in trial.findings() if not _is_ignored(finding, ignore)),
         rounds=trial.rounds,
         asked=tuple(trial.asked),
-        notes=tuple(filter(None, [server.note, *trial.notes])),
+        notes=tuple(filter(None, [problem if may_fail else "", server.note, *trial.notes])),
     )
 
 
@@ -184,6 +196,8 @@ class _Trial:
         self.rounds = 0
         self.asked: list[str] = []
         self.notes: list[str] = []
+        self.problem = ""
+        """The error that the call ended with."""
 
     async def run(self, server: Instances, observer: Observer | None, max_rounds: int) -> None:
         """The call as it is, and then each of its rounds again: a token may be good for one use only."""
@@ -206,8 +220,7 @@ class _Trial:
             pending = waiting
             self.asked += pending.questions
             responses = await self._answered(pending, server.client)
-        if end.error is not None:
-            self.notes.append(f"The call ended with an error: {end.error['message']}")
+        self.problem = _problem_of(end)
         for turn in again:
             if turn.end.questions != {}:
                 await self._repeat(server, turn)
@@ -372,6 +385,16 @@ def _plain(end: _End) -> object:
     if isinstance(content, list) and all(block.get("type") == "text" for block in content):
         return "\n".join(block["text"] for block in content)
     return end.result
+
+
+def _problem_of(end: _End) -> str:
+    """What went wrong with a call; empty if nothing did."""
+    if end.error is not None:
+        return f"The call ended with an error: {end.error['message']}"
+    if end.result is None or not end.result.get("isError"):
+        return ""
+    told = _plain(end)
+    return f"The tool failed: {told if isinstance(told, str) else _short(told)}"
 
 
 def _message(request: object) -> str:

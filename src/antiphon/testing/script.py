@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Self, TypeAlias, TypedDict
 
@@ -10,6 +10,7 @@ import msgspec
 
 from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest
 from antiphon.errors import CannotAnswer
+from antiphon.legacy.revisions import KEY
 from antiphon.testing.given import Kind, Supply, again, fields_of, kind_of, params_of, response_to
 from antiphon.testing.suite.outcome import Turn
 from antiphon.types import Accepted, Cancelled, Declined, JsonObject, Root, Sample
@@ -82,6 +83,10 @@ class AnswerUnscripted(CannotAnswer):
     """The server asked what the script has no answer for, or none left."""
 
 
+class AnswersUnused(UserWarning):
+    """A test has passed, and the server did not ask for all that was written down."""
+
+
 class Script:
     """Answers by key, by message, or by function.
 
@@ -92,7 +97,8 @@ class Script:
 
     ``sample`` and ``roots`` answer all questions of their kind that nothing else answers. ``declare`` says what the
     client can be asked at all. ``keyless`` is for servers of the older era, whose questions have no keys: then the one
-    answer is used that fits the form. ``called`` is what messages call the one who has the answers.
+    answer is used that fits the form. It may be a function that tells it of a key. ``called`` is what messages call the
+    one who has the answers.
     """
 
     def __init__(
@@ -102,7 +108,7 @@ class Script:
         sample: Given = None,
         roots: Given = None,
         declare: Iterable[str] = EVERYTHING,
-        keyless: bool = False,
+        keyless: bool | Callable[[str], bool] = False,
         called: str = "script",
     ) -> None:
         self._otherwise: Callable[[Asking], Given] | None = None
@@ -131,7 +137,19 @@ class Script:
     @property
     def unused(self) -> list[str]:
         """The names of answers that were not used, or not all of them."""
-        return [supply.name for supply in self._entries.values() if not supply.is_spent]
+        return [supply.name for supply in self._unspent]
+
+    @property
+    def told_unused(self) -> list[str]:
+        """The same in words: ``'confirm'``, ``'region' (used 1 of 3 times)``."""
+        return [
+            repr(supply.name) + (f" (used {supply.used} of {supply.times} times)" if supply.used else "")
+            for supply in self._unspent
+        ]
+
+    @property
+    def _unspent(self) -> list[Supply]:
+        return [supply for supply in self._entries.values() if not supply.is_spent]
 
     @property
     def has_roots(self) -> bool:
@@ -199,7 +217,10 @@ class Script:
                 return supply
         if asked.kind == "sample" and "sample" in self._entries:
             return self._entries["sample"]
-        return self._only_fitting(asked) if self.keyless else None
+        return self._only_fitting(asked) if self._is_keyless(asked) else None
+
+    def _is_keyless(self, key: str) -> bool:
+        return self.keyless(key) if callable(self.keyless) else self.keyless
 
     def _only_fitting(self, asked: Asked) -> Supply | None:
         """The one answer that was not used yet and fits; several that say the same are one."""
@@ -238,11 +259,12 @@ class Script:
         else:
             raise AnswerUnscripted(self._nothing_for(asked), key=asked)
         if callable(given):
-            given = given(question) if question is not None else given()
+            function = given
+            given = function(question) if question is not None else function()
             if inspect.isawaitable(given):
                 given = await given
             if given is None:
-                raise AnswerUnscripted(self._nothing_for(asked), key=asked)
+                raise AnswerUnscripted(self._none_from(function, supply, asked), key=asked)
         asked.used = "" if supply is None else supply.name
         asked.answer = response_to(asked, asked.request, given)
         self.asked.append(asked)
@@ -257,10 +279,18 @@ class Script:
             lines.append(f"{_title(self._otherwise)} gave none.")
         elif names:
             lines.append(f"It answers {', '.join(map(repr, names))}.")
-            lines.append(self._doubt(asked) if self.keyless else _misspelt(asked, names))
+            lines.append(self._doubt(asked) if self._is_keyless(asked) else _misspelt(asked, names))
         else:
             lines.append("It has no answers at all.")
         return " ".join(filter(None, [*lines, self._before()]))
+
+    def _none_from(self, function: object, supply: Supply | None, asked: Asked) -> str:
+        if supply is None or getattr(function, "__self__", function) is self._otherwise:
+            return self._nothing_for(asked)
+        return (
+            f"The server asks {described(asked)}, and the function that answers {supply.name!r} returned None."
+            " It returns what is answered: a value, 'decline' or 'cancel'."
+        )
 
     def _doubt(self, asked: Asked) -> str:
         """Why none of the answers is the one, where questions have no keys."""
@@ -293,6 +323,20 @@ def _title(otherwise: object) -> str:
 def _misspelt(asked: Asked, names: list[str]) -> str:
     near = get_close_matches(asked, [name for name in names if name not in _KINDS], 1)
     return f"Is {near[0]!r} meant to be {str(asked)!r}?" if near else ""
+
+
+def keyless_in(turns: Sequence[Turn]) -> Callable[[str], bool]:
+    """Whether a question of the older era has no key of its own, but one that was made up; as a Script wants to know.
+
+    Some servers say their keys beside what that era has a place for.
+    """
+
+    def is_keyless(key: str) -> bool:
+        asked = [turn.questions[key] for turn in turns if key in turn.questions]
+        meta = params_of(asked[-1]).get("_meta") if asked else None
+        return not isinstance(meta, dict) or not meta.get(KEY)
+
+    return is_keyless
 
 
 def asked_in(turns: Iterable[Turn]) -> list[Asked]:

@@ -1,9 +1,7 @@
 """Snapshots for pytest: what a test got, one file of JSON for each, to be compared with the next time."""
 
-import re
 from collections.abc import Sequence
 from difflib import unified_diff
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +9,7 @@ import msgspec
 
 from antiphon.testing.client import PromptOutcome, ReadOutcome, ToolOutcome
 from antiphon.testing.suite.path import read_path
-from antiphon.testing.suite.snapshots import FOLDER, without
+from antiphon.testing.suite.snapshots import FOLDER, file_name, without
 from antiphon.types import JsonObject
 
 _OUR_OWN: Final = frozenset({"turns", "meta"})
@@ -26,6 +24,7 @@ class Snapshots:
         self._test = test
         self._update = update
         self._taken = 0
+        self._made: dict[Path, str] = {}
 
     def __call__(self, value: object, name: str = "", *, ignore: Sequence[str] = ()) -> None:
         """Fail unless a value is what was kept of it. ``ignore`` are paths that may differ: ``$.structured.id``."""
@@ -33,6 +32,12 @@ class Snapshots:
         self._taken += 1
         made = _text(without(plain(value), [read_path(path) for path in ignore]))
         file = self._file(name)
+        before = self._made.setdefault(file, made)
+        if before != made:
+            raise AssertionError(
+                f"This test has two snapshots called {_shown(file)}, and they differ: give each a name of its own.\n"
+                + _difference(before, made)
+            )
         if self._update:
             if not file.exists() or file.read_text(encoding="utf-8") != made:
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -51,11 +56,7 @@ class Snapshots:
 
     def _file(self, name: str) -> Path:
         label = f"{self._test}-{name}" if name else self._test if self._taken == 1 else f"{self._test}-{self._taken}"
-        simple = re.sub(r"[^\w.=-]+", "_", label)
-        if simple != label:
-            # Two names must not become one file.
-            simple += f"-{blake2b(label.encode(), digest_size=3).hexdigest()}"
-        return self._folder / f"{simple}.json"
+        return self._folder / file_name(label)
 
 
 def plain(value: object) -> Any:

@@ -24,6 +24,8 @@ from antiphon.testing.cassette.scribe import Scribe
 from antiphon.testing.cassette.stage import Stage
 from antiphon.testing.cassette.verifying import Verification
 from antiphon.testing.cassette.wire import HttpWire
+from antiphon.testing.suite.instance import Instance
+from antiphon.testing.suite.suite import Place, Target
 
 Live = Callable[[Any], int]
 YES = {"confirm": True}
@@ -245,3 +247,25 @@ def test_drift_is_an_error_in_the_reply(live: Live) -> None:
     reply = json.loads(asked(url, "POST", json.dumps(call(3, "y", _meta=META)).encode()).body)
     assert reply["error"]["message"] == "Not as recorded: tools/call y: it is not what was recorded"
     assert len(stage.drifts) == 1
+
+
+async def test_what_a_suite_sends_beside_its_messages_is_not_written(live: Live, tmp_path: Path) -> None:
+    app = Server("echo")
+
+    @app.tool
+    def echo(ctx: Context) -> str:
+        """Say what came."""
+        return f"{ctx.headers.get('authorization')} of {ctx.headers.get('x-tenant')}"
+
+    headers = {"Authorization": "Bearer hdr-secret", "X-Tenant": "acme"}
+    place = Place(file=tmp_path / "s.mcp.yaml", line=1, column=1)
+    target = Target(place=place, url=served(live, app), cwd=tmp_path, headers=headers)
+    instance = Instance(target, record=tmp_path / "s.json")
+    await instance.start()
+    async with Client(instance.link) as client:
+        assert (await client.call_tool("echo")).text == "Bearer hdr-secret of acme"
+    await instance.stop()
+    assert "hdr-secret" not in (tmp_path / "s.json").read_text()
+    cassette = Cassette.load(tmp_path / "s.json")
+    assert cassette.clients[0].headers == {"authorization": "${secret:authorization}"}
+    assert "${secret:authorization} of acme" in cassette.to_json()

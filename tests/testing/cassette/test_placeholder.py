@@ -1,5 +1,7 @@
 """Placeholders: whatever a text says, it comes back; and what stands for a value is told from what looks like it."""
 
+import json as json_text
+import time
 from typing import Any
 
 import pytest
@@ -109,7 +111,17 @@ def test_a_placeholder_has_one_value() -> None:
         ("${time}", "noon", False),
         ("Done at ${time}", "Done at 2026-07-28T10:00:00Z", True),
         ("Done at ${time}", "Done at noon", False),
-        ("${secret:pin}", {"any": "thing"}, True),
+        ("${secret:pin}", "1234", True),
+        ("${secret:pin}", 1234, True),
+        ("${secret:pin}", {"any": "thing"}, False),
+        ("${secret:pin}", None, False),
+        ("${secret:pin}", "", False),
+        ("${secret:pin} and ${secret:pin}", "1234 and 1234", True),
+        ("${secret:pin} and ${secret:pin}", "1234 and 4321", False),
+        ("${secret:pin} and ${secret:key}", "1234 and 4321", True),
+        ("<${text:1}${text:2}>", "<ab>", True),
+        ("${text:1}, ${text:2}, ${time}", "a, b, c, 2026-07-28T10:00:00Z", True),
+        ("${text:1}, ${text:2}, ${time}", "a, b, c", False),
         ("a (${text:1}) b", "a (.*) b", True),
         ("a (${text:1}) b", 7, False),
     ],
@@ -129,3 +141,28 @@ def test_who_a_client_is_and_how_it_counts_is_not_what_it_says() -> None:
     own = {"method": "ping", "params": {"_meta": {"com.example/tenant": "a"}}}
     assert content(own) == own
     assert content({"id": 1, "method": "initialize", "params": {"clientInfo": {}}}) == {"method": "initialize"}
+
+
+@pytest.mark.parametrize("kind", ["secret", "text"])
+def test_many_values_in_one_text_take_no_time(kind: str) -> None:
+    recorded = "\n".join(f"row,${{{kind}:{number}}}" for number in range(1, 13)) + "\nEND"
+    came = "\n".join(["row,x"] * 3000) + "\nEND2"
+    began = time.perf_counter()
+    assert not Match(lambda _: UNBOUND).fits(recorded, came)
+    assert Match(lambda _: UNBOUND).fits(recorded, came.removesuffix("2"))
+    assert time.perf_counter() - began < 2
+
+
+secrets = st.text(min_size=1, max_size=8) | st.text(alphabet=st.sampled_from(list('ab"\\\n/é')), min_size=1, max_size=6)
+
+
+@settings(deadline=None)
+@given(secrets, st.lists(texts.filter(lambda text: text and not {"$", "\\"} & {*text}), max_size=4), st.booleans())
+def test_a_secret_that_is_known_is_found_in_a_text_and_in_json(secret: str, around: list[str], as_json: bool) -> None:
+    said = json_text.dumps(secret)[1:-1] if as_json else secret
+    around = ["begin", *around, "end"]
+    recorded = "${secret:key}".join(around)
+    match = Match(lambda _: secret)
+    assert match.fits(recorded, said.join(around))
+    assert match.fits("${secret:key}", secret)
+    assert not match.fits(recorded, recorded)

@@ -16,6 +16,7 @@ from antiphon.errors import Disconnected
 from antiphon.testing.cassette import Cassette, Drifted, Player, Recorder
 from antiphon.testing.cassette.player import fresh
 from antiphon.testing.cassette.stage import Stage, Visitor
+from antiphon.testing.cassette.volatile import HINT, KEY
 from antiphon.types import JsonObject
 
 
@@ -431,3 +432,55 @@ def test_a_call_that_was_cancelled_is_not_answered() -> None:
 @pytest.mark.parametrize("noise", [None, 1, "x", [], {}, {"id": 1}, {"method": 5}, {"id": [1], "result": {}}])
 def test_nonsense_is_not_answered(noise: Any) -> None:
     assert Guest(asking()).say(noise) == []
+
+
+# --- secrets ------------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_is_whatever_the_client_has_and_the_same_from_then_on() -> None:
+    tape = Tape()
+    for number in (1, 2):
+        tape.hear(
+            (">", call(number, "login", arguments={"password": "hunter22"})), ("<", said(number, "hunter22 it is")),
+        )  # fmt: skip
+    client = Guest(tape)
+    assert client.say(call(1, "login", arguments={"password": "open sesame"})) == [said(1, "open sesame it is")]
+    (refused,) = client.say(call(2, "login", arguments={"password": "another"}))
+    assert refused["error"]["message"] == "Not as recorded: tools/call login: it is not what was recorded"
+    assert '+      "password": "(not ${secret:password})"' in client.stage.drifts[0].diff
+    assert client.say(call(3, "login", arguments={"password": "open sesame"})) == [said(3, "open sesame it is")]
+
+
+def test_a_secret_elsewhere_is_no_wildcard() -> None:
+    tape = Tape().hear(
+        (">", call(1, "connect", arguments={"password": "production-1", "env": "production-1"})), ("<", said(1, "x")),
+    )  # fmt: skip
+    (refused,) = Guest(tape).say(call(1, "connect", arguments={"password": "mine", "env": "PRODUCTION"}))
+    assert "not what was recorded" in refused["error"]["message"]
+    assert Guest(tape).say(call(1, "connect", arguments={"password": "mine", "env": "mine"})) == [said(1, "x")]
+
+
+def test_a_diff_of_an_answer_shows_no_secret() -> None:
+    push = {"id": 5, "method": "elicitation/create", "params": {"message": "?", "_meta": {KEY: "password"}}}
+    tape = Tape().hear((">", call(1)), ("<", push), (">", result(5, action="decline")), ("<", said(1, "no")))
+    client = Guest(tape)
+    (asked,) = client.say(call(1))
+    client.say(result(asked["id"], action="accept", content={"value": "my-pass-9999"}))
+    assert "my-pass" not in client.stage.drifts[0].diff
+    assert '+      "value": "${secret:password}"' in client.stage.drifts[0].diff
+
+
+@pytest.mark.parametrize("recorded", ["${id:1}", 4])
+def test_a_question_names_the_call_of_this_client(recorded: Any) -> None:
+    """Also where an older recording has the number of the client that was recorded."""
+    push = {"id": 5, **FORM, "params": {**FORM["params"], "_meta": {HINT: 4, KEY: "confirm"}}}
+    tape = Tape().hear((">", call(4)), ("<", push), (">", result(5, **YES)), ("<", said(4, "done")))
+    cassette = tape.scribe.cassette()
+    question = cassette.entries[0].turns[1].server
+    assert question is not None
+    assert question["params"]["_meta"][HINT] == "${id:1}"
+    question["params"]["_meta"][HINT] = recorded
+    client = Guest(cassette)
+    (asked,) = client.say(call("mine"))
+    assert asked["params"]["_meta"] == {HINT: "mine", KEY: "confirm"}
+    assert client.say(result(asked["id"], **YES)) == [said("mine", "done")]

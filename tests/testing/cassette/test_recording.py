@@ -11,7 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from wires import FORM, META, NO, YES, Tape, asks, call, note, request, result, said
 
+from antiphon.legacy import revisions
 from antiphon.testing.cassette.scribe import Line, Scribe
+from antiphon.testing.cassette.volatile import HINT
+from antiphon.testing.cassette.volatile import KEY as KEY_OF_QUESTION
 
 SECRET = "hunter2-is-no-password"
 
@@ -331,3 +334,171 @@ def test_a_path_that_makes_no_sense_is_refused(path: str) -> None:
         Scribe(blind=[path])
     with pytest.raises(ValueError, match="path"):
         Scribe(redact=[path])
+
+
+KEY = '-----BEGIN\n"quoted" \\ key-with-é\nEND-----'
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_secret_is_found_in_json_that_repeats_it(ascii_only: bool) -> None:
+    content = {"private_key": KEY, "n": 1}
+    inner = json.dumps(content, ensure_ascii=ascii_only)
+    texts = [{"type": "text", "text": text} for text in (inner, json.dumps({"body": inner}), f"got {KEY}!")]
+    tape = Tape().hear((">", call(1)), ("<", result(1, structuredContent=content, content=texts)))
+    written = tape.scribe.cassette().to_json()
+    assert "quoted" not in written
+    assert "key-with" not in written
+    told = tape.turns()[0][1][1]["result"]
+    assert told["structuredContent"] == {"private_key": "${secret:private_key}", "n": 1}
+    assert told["content"][0]["text"] == '{"private_key": "${secret:private_key}", "n": 1}'
+    assert told["content"][2]["text"] == "got ${secret:private_key}!"
+
+
+def test_the_fields_of_a_json_text_are_fields() -> None:
+    text = '[{"session_token": "abcd.efgh-ijkl", "apiKey":"k7", "pin": 12, "token": null, "user": "\\u0041da"}]'
+    tape = Tape(redact=["pin"]).hear(
+        (">", call(1)), ("<", said(1, text)), (">", call(2, arguments={"as": "abcd.efgh-ijkl"})),
+    )  # fmt: skip
+    (_, told), (again,) = tape.turns()
+    assert told[1]["result"]["content"][0]["text"] == (
+        '[{"session_token": "${secret:session_token}", "apiKey":"${secret:apiKey}", "pin": ${secret:pin},'
+        ' "token": null, "user": "\\u0041da"}]'
+    )
+    assert again[1]["params"]["arguments"] == {"as": "${secret:session_token}"}
+
+
+def test_json_within_json_has_fields_too() -> None:
+    inner = json.dumps({"access_token": "abcd.efgh-ijkl"})
+    tape = Tape().hear((">", call(1)), ("<", said(1, json.dumps({"body": inner}))))
+    assert "abcd" not in tape.scribe.cassette().to_json()
+
+
+@pytest.mark.parametrize("text", ["{", "[1, ", '{"password": "x"', "[" * 5000, "{]", '{"password": x}'])
+def test_a_text_that_is_almost_json_stays_a_text(text: str) -> None:
+    tape = Tape().hear((">", call(1)), ("<", said(1, text)))
+    assert tape.turns()[0][1][1]["result"]["content"][0]["text"] == text
+
+
+def test_the_key_of_a_question_is_no_field_and_its_answer_is_one() -> None:
+    form = {
+        "method": "elicitation/create",
+        "params": {"mode": "form", "message": "Your password?", "requestedSchema": {"type": "object"}},
+    }
+    answers = {"password": {"action": "accept", "content": {"value": "my-pass-9999"}}, "token": {"action": "decline"}}
+    tape = Tape().hear(
+        (">", call(1)), ("<", asks(1, "s", password=form, token=form)),
+        (">", call(2, inputResponses=answers, requestState="s")), ("<", said(2, "thanks for my-pass-9999")),
+    )  # fmt: skip
+    ((_, asked, answered, told),) = tape.turns()
+    assert asked[1]["result"]["inputRequests"] == {"password": form, "token": form}
+    assert answered[1]["params"]["inputResponses"] == {
+        "password": {"action": "accept", "content": {"value": "${secret:password}"}},
+        "token": {"action": "decline"},
+    }
+    assert told[1]["result"]["content"][0]["text"] == "thanks for ${secret:password}"
+
+
+def test_the_answer_to_an_old_servers_question_is_as_secret() -> None:
+    push = {"id": 5, "method": "elicitation/create", "params": {"message": "?", "_meta": {KEY_OF_QUESTION: "password"}}}
+    tape = Tape().hear(
+        (">", call(1)), ("<", push), (">", result(5, action="accept", content={"value": "my-pass-9999"})),
+        ("<", said(1, "thanks for my-pass-9999")),
+    )  # fmt: skip
+    ((_, asked, answered, told),) = tape.turns()
+    assert asked[1]["params"] == push["params"]
+    assert answered[1]["result"] == {"action": "accept", "content": {"value": "${secret:password}"}}
+    assert told[1]["result"]["content"][0]["text"] == "thanks for ${secret:password}"
+
+
+def test_each_value_of_a_secret_has_a_name_of_its_own() -> None:
+    tape = Tape()
+    for number, password in enumerate(("wrong-1234", "right-1234", "wrong-1234")):
+        tape.hear((">", call(number, arguments={"password": password})), ("<", said(number, f"not {password}")))
+    names = [entry[0][1]["params"]["arguments"]["password"] for entry in tape.turns()]
+    assert names == ["${secret:password}", "${secret:password-2}", "${secret:password}"]
+    assert [entry[1][1]["result"]["content"][0]["text"] for entry in tape.turns()] == [f"not {name}" for name in names]
+
+
+@pytest.mark.parametrize("password", ["test", "Other", "PROD", "päss", "a1", "x"])
+def test_a_short_word_is_a_secret_in_its_field_only(password: str) -> None:
+    tape = Tape().hear(
+        (">", call(1, password, arguments={"password": password, "env": password})), ("<", said(1, f"in {password}")),
+    )  # fmt: skip
+    ((asked, told),) = tape.turns()
+    assert asked[1]["params"] == {"name": password, "arguments": {"password": "${secret:password}", "env": password}}
+    assert told[1]["result"]["content"][0]["text"] == f"in {password}"
+
+
+@pytest.mark.parametrize("password", ["hunter2", "4711", "aBcD", "a-b-", "longword"])
+def test_what_is_no_short_word_is_a_secret_everywhere(password: str) -> None:
+    tape = Tape().hear(
+        (">", call(1, "t", arguments={"password": password, "again": password})), ("<", said(1, f"in {password}.")),
+    )  # fmt: skip
+    ((asked, told),) = tape.turns()
+    assert asked[1]["params"]["arguments"]["again"] == "${secret:password}"
+    assert told[1]["result"]["content"][0]["text"] == "in ${secret:password}."
+
+
+def test_the_words_of_the_protocol_are_never_secrets() -> None:
+    words = ["tools/call", "delete_everything", "elicitation/create", "complete", "notes://everything", "text/markdown"]
+    tape = Tape()
+    for word in words:
+        tape.hear((">", call(word, "delete_everything", arguments={"password": word, "name": word})))
+    tape.hear((">", request(1, "resources/read", uri="notes://everything")))
+    block = {"type": "resource", "resource": {"uri": "notes://everything", "mimeType": "text/markdown", "text": "x"}}
+    tape.hear(("<", result(1, resultType="complete", contents=[block])))
+    *calls, read = tape.turns()
+    for number, (each,) in enumerate(calls, 1):
+        secret = "${secret:password}" if number == 1 else f"${{secret:password-{number}}}"
+        assert (each[1]["method"], each[1]["params"]["name"]) == ("tools/call", "delete_everything")
+        assert each[1]["params"]["arguments"] == {"password": secret, "name": secret}
+    assert read[0][1]["params"]["uri"] == "notes://everything"
+    assert read[1][1]["result"] == {"resultType": "complete", "contents": [block]}
+
+
+def test_a_long_secret_within_a_uri_is_not_written() -> None:
+    tape = Tape().hear(
+        (">", call(1, arguments={"token": SECRET})), (">", request(2, "resources/read", uri=f"https://x/?key={SECRET}"))
+    )
+    assert tape.turns()[1][0][1]["params"]["uri"] == "https://x/?key=${secret:token}"
+
+
+def test_the_parts_of_a_header_have_names_of_their_own() -> None:
+    scribe, line = Scribe(), Line()
+    headers = {"Authorization": f"Bearer {SECRET}", "Cookie": "sid=abc-123-def; theme=dark"}
+    strand = scribe.sent(line, call(1), headers)
+    scribe.came(line, said(1, f"Bearer {SECRET}, {SECRET}, abc-123-def, Bearer of the dark theme"), near=strand)
+    text = scribe.cassette().entries[0].turns[1].server["result"]["content"][0]["text"]
+    assert text == (
+        "${secret:authorization}, ${secret:authorization.credentials}, ${secret:cookie.sid}, Bearer of the dark theme"
+    )
+
+
+# --- our own server of the older era ------------------------------------------------------------------------------
+
+
+def hinted(id_: Any, of: Any) -> dict[str, Any]:
+    """A question that says which call it belongs to."""
+    return {"id": id_, **FORM, "params": {**FORM["params"], "_meta": {HINT: of, KEY_OF_QUESTION: "confirm"}}}
+
+
+def test_the_names_of_its_hints_are_those_of_the_server() -> None:
+    assert (HINT, KEY_OF_QUESTION) == (revisions.REQUEST, revisions.KEY)
+
+
+def test_a_question_belongs_to_the_call_that_it_names() -> None:
+    tape = Tape().hear(
+        (">", call(7, "x")), (">", call(8, "y")), ("<", hinted(1, 8)), ("<", hinted(2, 7)),
+        (">", result(2, **NO)), (">", result(1, **YES)), ("<", said(7, "x")), ("<", said(8, "y")),
+    )  # fmt: skip
+    x, y = tape.turns()
+    for entry, answer in ((x, NO), (y, YES)):
+        assert entry[0][1]["id"] == entry[1][1]["params"]["_meta"][HINT] == "${id:1}"
+        assert entry[2][1]["result"] == answer
+
+
+def test_the_number_that_a_link_has_for_a_call_is_not_written() -> None:
+    asked = {name: value for name, value in hinted(0, 7).items() if name != "id"}
+    tape = Tape().hear((">", call(1)), ("<", asks(1, "s", confirm=asked)))
+    params = tape.turns()[0][1][1]["result"]["inputRequests"]["confirm"]["params"]
+    assert params == {**FORM["params"], "_meta": {KEY_OF_QUESTION: "confirm"}}

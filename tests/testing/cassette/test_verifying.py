@@ -1,5 +1,7 @@
 """Verifying: a live server is held to a recording, state-blind, and what differs is shown."""
 
+import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from wires import META, MemoryWire, Tape, asks, call, note, result, said
 from antiphon import Accepted, Client, Context, Server
 from antiphon.testing.cassette import Cassette, CassetteBroken, Recorder
 from antiphon.testing.cassette.verifying import NotStarted, Verdict, Verification
+from antiphon.testing.cassette.volatile import HINT, KEY
 from antiphon.testing.cassette.wire import Came, HttpWire, PipeWire
 
 
@@ -127,8 +130,17 @@ async def test_what_a_server_says_of_its_own_accord_is_answered_and_not_compared
 async def test_a_server_that_says_nothing_is_not_waited_for_forever() -> None:
     tape = Tape().hear((">", call(1, _meta=META)), ("<", asks(1, "s")))
     silent = PipeWire([sys.executable, "-c", "import sys; sys.stdin.read()"])
-    (found,) = [each async for each in Verification(tape.scribe.cassette(), lambda: silent, timeout=0.1).verdicts()]
-    assert (found.status, found.reason) == ("differs", "the server did not answer in time")
+    with pytest.raises(NotStarted, match=r"did not answer within 0\.1 s"):
+        _ = [each async for each in Verification(tape.scribe.cassette(), lambda: silent, timeout=0.1).verdicts()]
+
+
+async def test_a_server_that_falls_silent_differs() -> None:
+    tape = Tape().hear((">", call(1)), ("<", said(1, "x")), (">", call(2)), ("<", said(2, "y")))
+    found = await answered(tape, said(1, "x"))
+    assert [(each.status, each.reason) for each in found] == [
+        ("same", ""),
+        ("differs", "the server did not answer in time"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,3 +158,140 @@ async def test_a_server_that_does_not_start_is_said(wire: Any, says: str) -> Non
     tape = Tape().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
     with pytest.raises(NotStarted, match=says):
         _ = [each async for each in Verification(tape.scribe.cassette(), wire).verdicts()]
+
+
+# --- secrets ------------------------------------------------------------------------------------------------------
+
+
+class Scripted:
+    """A server on a wire that says what it is told to say, one message for each request, then nothing."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+        self.heard: list[tuple[Any, Any]] = []
+        self._came: asyncio.Queue[Came] = asyncio.Queue()
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def send(self, message: Any, headers: Any) -> None:
+        self.heard.append((message, headers))
+        if self.replies:
+            reply = self.replies.pop(0)
+            self._came.put_nowait(Came(message=reply if "method" in reply else {**reply, "id": message["id"]}))
+
+    async def receive(self) -> Came:
+        return await self._came.get()
+
+
+async def answered(tape: Tape, *replies: Any, **options: Any) -> list[Verdict]:
+    wire = Scripted(*replies)
+    return [
+        each async for each in Verification(tape.scribe.cassette(), lambda: wire, timeout=0.2, **options).verdicts()
+    ]
+
+
+def login(text: str = "thanks for hunter2") -> Tape:
+    return Tape().hear((">", call(1, "login", arguments={"password": "hunter2"})), ("<", said(1, text)))
+
+
+async def test_a_secret_is_the_one_that_was_given() -> None:
+    given = {"password": "sw0rdfish"}
+    (same,) = await answered(login(), said(1, "thanks for sw0rdfish"), secrets=given)
+    assert same.status == "same"
+    (other,) = await answered(login(), said(1, "thanks for an0ther"), secrets=given)
+    assert '+          "text": "thanks for (not ${secret:password})",' in other.diff
+    (whole,) = await answered(login("hunter2"), said(1, "Access denied"), secrets=given)
+    assert whole.status == "differs"
+
+
+async def test_a_diff_of_what_came_shows_no_secrets() -> None:
+    live = {"content": [{"type": "text", "text": "sw0rdfish came with t0ken-1234"}], "token": "t0ken-1234"}
+    more = {"text": '{"apiKey": "k7"}', "type": "text"}
+    live["content"].append(more)  # type: ignore[attr-defined]
+    headers = {"Authorization": "Bearer sesame-99"}
+    live["again"] = "sesame-99"
+    (found,) = await answered(login(), result(1, **live), secrets={"password": "sw0rdfish"}, headers=headers)
+    assert not [word for word in ("sw0rdfish", "t0ken", "sesame", "k7") if word in found.diff]
+    assert "${secret:password} came with ${secret:token}" in found.diff
+    assert '"again": "${secret:authorization.credentials}"' in found.diff
+
+
+async def test_a_secret_of_the_servers_own_is_another_one_and_the_same_throughout() -> None:
+    tape = Tape().hear(
+        (">", call(1)), ("<", result(1, structuredContent={"token": "abcd-1234"}, content=[])),
+        (">", call(2, arguments={"token": "abcd-1234"})), ("<", said(2, "abcd-1234 is valid")),
+    )  # fmt: skip
+    first = result(1, structuredContent={"token": "wxyz-9876"}, content=[])
+    found = await answered(tape, first, said(2, "wxyz-9876 is valid"))
+    assert [each.status for each in found] == ["same", "same"]
+    found = await answered(tape, first, said(2, "qqqq-1111 is valid"))
+    assert [each.status for each in found] == ["same", "differs"]
+    assert "qqqq" not in found[1].diff
+
+
+async def test_a_key_that_has_quotes_and_lines_is_the_same_in_json() -> None:
+    def told(id_: int, key: str) -> Any:
+        made = {"private_key": key}
+        return result(id_, structuredContent=made, content=[{"type": "text", "text": json.dumps(made)}])
+
+    tape = Tape().hear((">", call(1)), ("<", told(1, 'BEGIN\n"a"\nEND')))
+    assert [each.status for each in await answered(tape, told(1, 'BEGIN\n"b\\"\nEND'))] == ["same"]
+
+
+def greeted(headers: dict[str, str], text: str) -> Tape:
+    tape = Tape()
+    strand = tape.scribe.sent(tape.line, call(1), headers)
+    tape.scribe.came(tape.line, said(1, text), near=strand)
+    return tape
+
+
+async def test_a_header_that_was_not_given_cannot_be_repeated() -> None:
+    tape = greeted({"authorization": "Bearer abcd-1234"}, "abcd-1234 it is")
+    (found,) = await answered(tape, said(1, "None it is"))
+    assert found.status == "differs"
+    assert found.reason == (
+        "it repeats ${secret:authorization.credentials}, which was not sent: --header or --secret gives it"
+    )
+    for given in ({"headers": {"Authorization": "Bearer x-99"}}, {"secrets": {"authorization": "Bearer x-99"}}):
+        assert [each.status for each in await answered(tape, said(1, "x-99 it is"), **given)] == ["same"]
+        assert [each.status for each in await answered(tape, said(1, "None it is"), **given)] == ["differs"]
+
+
+async def test_a_header_that_the_wire_sends_is_not_sent_twice() -> None:
+    cassette = greeted({"authorization": "Bearer abcd-1234"}, "hi").scribe.cassette()
+    wire = Scripted(said(1, "hi"))
+    options: Any = {"headers": {"Authorization": "Bearer x-99"}}
+    _ = [each async for each in Verification(cassette, lambda: wire, **options).verdicts()]
+    assert "authorization" not in wire.heard[0][1]
+
+
+async def test_which_call_asks_is_told_on_a_pipe_only() -> None:
+    """A recording over HTTP holds for standard streams too, and the other way round."""
+
+    def asking(hint: Any) -> Any:
+        meta = {KEY: "confirm"} if hint is None else {KEY: "confirm", HINT: hint}
+        return {"id": 5, "method": "elicitation/create", "params": {"message": "Sure?", "_meta": meta}}
+
+    for recorded, live in ((4, None), (None, 77), (4, 77)):
+        tape = Tape().hear(
+            (">", call(4)), ("<", asking(recorded)), (">", result(5, action="decline")), ("<", said(4, "no"))
+        )
+        found = await answered_by(Asking(asking(live)), tape)
+        assert [each.diff or each.status for each in found] == ["same"]
+
+
+class Asking(Scripted):
+    """Puts a question to each request, and replies when it is answered."""
+
+    async def send(self, message: Any, headers: Any) -> None:
+        if "method" in message:
+            self.request = message["id"]
+            self._came.put_nowait(Came(message=self.replies[0]))
+        else:
+            self._came.put_nowait(Came(message=said(self.request, "no")))
+
+
+async def answered_by(wire: Scripted, tape: Tape) -> list[Verdict]:
+    return [each async for each in Verification(tape.scribe.cassette(), lambda: wire, timeout=0.2).verdicts()]

@@ -32,6 +32,26 @@ async def survey(ctx: Context) -> str:
 
 
 @app.tool
+async def count(ctx: Context) -> str:
+    """Ask the same thing three times."""
+    return str([(await ctx.elicit("A number?", int, key="n")).unwrap() for _ in range(3)])
+
+
+@app.tool
+async def colours(ctx: Context) -> str:
+    """Ask for several things at once."""
+    choice = {"type": "array", "items": {"type": "string", "enum": ["red", "blue", "green"]}}
+    form = {"type": "object", "properties": {"of": choice}, "required": ["of"]}
+    return str((await ctx.elicit("Which?", form, key="which")).unwrap()["of"])
+
+
+@app.tool
+async def wipe(ctx: Context) -> str:
+    """Ask for what nobody should grant by accident."""
+    return "Wiped" if await ctx.confirm("Wipe all?", key="wipe_all") else "Kept"
+
+
+@app.tool
 async def guess(ctx: Context) -> str:
     """Ask until the answer is right."""
     for number in range(100):
@@ -60,6 +80,15 @@ async def dated(ctx: Context) -> str:
     begun = time.time_ns()
     await ctx.confirm("Sure?")
     return f"Begun at {begun}"
+
+
+@app.tool
+async def till(ctx: Context) -> str:
+    """Count the orders, if there are any."""
+    await ctx.confirm("Sure?")
+    if not ORDERS:
+        raise ToolError("There are no orders")
+    return str(len(ORDERS))
 
 
 @app.tool

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.testing.suite import Suite, SuiteBroken, load, load_all, loads
+from antiphon.testing.suite import Suite, SuiteBroken, find_suites, load, load_all, loads
 
 HEAD = "server: {app: shop.py}\n"
 
@@ -55,6 +55,23 @@ def test_a_suite_is_read_with_its_defaults():
     assert (str(first.place), str(first.expect[0].place)) == ("shop/s.mcp.yaml:6:5", "shop/s.mcp.yaml:11:14")
     assert (second.method, second.params) == ("resources/read", {"uri": "order://1"})
     assert (second.timeout, second.isolated) == (3.0, True)
+
+
+def test_folders_of_others_are_not_searched(tmp_path: Path):
+    for folder in (".venv", "env", "node_modules", "a/node_modules/x", ".hidden", "a/.git", "a/b", "__pycache__"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "s.mcp.yaml").touch()
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    (tmp_path / ".#s.mcp.yaml").symlink_to("nowhere")
+    (tmp_path / "t.mcp.yml").touch()
+    found = find_suites([tmp_path, tmp_path / ".hidden", tmp_path / "env" / "s.mcp.yaml"])
+    names = [file.relative_to(tmp_path).as_posix() for file in found]
+    assert names == ["a/b/s.mcp.yaml", "t.mcp.yml", ".hidden/s.mcp.yaml", "env/s.mcp.yaml"]
+
+
+def test_a_suite_knows_which_variables_it_has_and_uses():
+    text = "variables: {a: 1, b: '${a}'}\n" + holding("- {name: x, tool: '${d}', arguments: {e: '$${f}'}}")
+    assert loads(text, c=1, d=2).names == {"a", "b", "d"}
 
 
 def test_a_suite_is_called_after_its_file():

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -58,6 +60,8 @@ async def outcome(test: str, more: str = "", **settings: Any) -> Outcome:
         "{tool: order, arguments: {itm: tea}, expect: {isError: true, text: {contains: item}}}",
         "{tool: fail, expect: {isError: true, text: 'Failed: no reason', structured: {exists: false}}}",
         "{tool: nonsense, expect: {error: true}}",
+        "{tool: order, arguments: {item: x}, expect: {error: false}}",
+        "{tool: fail, expect: {error: false, isError: true}}",
         "{tool: nonsense, expect: {error: -32602}}",
         "{tool: nonsense, expect: {error: {code: -32602, message: {contains: nonsense}}, rounds: 1, asked: []}}",
         "{prompt: letter, arguments: {to: Ann}, expect: {text: 'Dear Ann,', result: {'$.messages[0].role': user}}}",
@@ -86,6 +90,13 @@ async def test_a_test_passes(test: str):
         ("{tool: fail}", "isError", "The tool failed: Failed: no reason"),
         ("{tool: fail, expect: {isError: false}}", "isError", "The tool failed: Failed: no reason"),
         ("{tool: order, arguments: {item: x}, expect: {isError: true}}", "isError", "The tool did not fail: "),
+        ("{tool: fail, expect: {error: false}}", "isError", "The tool failed: Failed: no reason"),
+        (
+            "{tool: nonsense, expect: {error: false}}",
+            "error",
+            "The server refused: Unknown tool: nonsense (error -32602)",
+        ),
+        ("{tool: fail, expect: {error: true}}", "error", "A JSON-RPC error was expected, and the tool failed, which"),
         ("{tool: nonsense}", "error", "The server refused: Unknown tool: nonsense (error -32602)"),
         ("{tool: order, arguments: {item: x}, expect: {error: true}}", "error", "A JSON-RPC error was expected, and a"),
         ("{tool: nonsense, expect: {error: -32601}}", "error.code", "The error's code is -32602, and not -32601"),
@@ -182,6 +193,63 @@ async def test_a_broken_test_shows_its_rounds():
 async def test_a_timeout_of_the_run_goes_before_those_of_suites():
     made = await outcome("- {name: a, tool: slow, timeout: 1m}", timeout=0.02)
     assert "within 0.02 s" in made.problem
+
+
+# --- answers that nobody asks for ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        ("{tool: order, arguments: {item: x}, inputResponses: {sure: true}}", "'sure'. The server asked nothing."),
+        (
+            "{tool: deploy, arguments: {env: x}, inputResponses: {confirm: true, Sure?: true, roots: []}}",
+            "'Sure?', 'roots'. The server asked 'confirm'.",
+        ),
+        (
+            "{tool: count, inputResponses: {n: [1, 2, 3, 4, 5]}}",
+            "'n' (used 3 of 5 times). The server asked 'n', 'n-2', 'n-3'.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_an_answer_that_nobody_asks_for_fails_the_test(test: str, told: str, era: Any):
+    made = await outcome(f"- {{name: a, {test[1:]}", era=era)
+    assert [(check.name, check.problem) for check in made.failures] == [
+        (
+            "inputResponses",
+            f"Answers that were not asked for: {told} ('unusedResponses: ignore' allows it)",
+        )
+    ]
+    assert (await outcome(f"- {{name: a, unusedResponses: ignore, {test[1:]}", era=era)).status == "passed"
+
+
+async def test_a_call_that_fails_on_the_way_is_told_once():
+    for test in ("{name: a, tool: fail, inputResponses: {x: 1}}", "{name: a, tool: nonsense, inputResponses: {x: 1}}"):
+        assert [check.name for check in (await outcome(f"- {test}")).failures] in (["isError"], ["error"])
+    made = await outcome("- {name: a, tool: fail, inputResponses: {x: 1}, expect: {isError: true}}")
+    assert [check.name for check in made.failures] == ["inputResponses"]
+
+
+async def test_answers_for_all_tests_need_not_be_used():
+    made = await outcomes(
+        """
+        - {name: a, tool: order, arguments: {item: x}}
+        - {name: b, tool: deploy, arguments: {env: x}, inputResponses: {confirm: false}, expect: {text: Not deployed}}
+        - {name: c, tool: order, arguments: {item: x}, inputResponses: {'${word}': 1}}
+        - {name: d, tool: order, arguments: {item: x}, inputResponses: {sure: 1}, unusedResponses: ignore}
+        """,
+        "variables: {word: sure}\ndefaults: {inputResponses: {confirm: true, spare: 1}}",
+    )
+    assert [one.status for one in made] == ["passed", "passed", "failed", "passed"], [one.failures for one in made]
+    assert "not asked for: 'sure'." in made[2].failures[0].problem
+
+
+async def test_several_choices_are_one_answer_and_used():
+    test = "- {name: a, tool: colours, inputResponses: {which: [red, blue]}, expect: {text: \"['red', 'blue']\"}}"
+    for era in ("modern", "legacy"):
+        made = await outcome(test, era=era)
+        assert made.status == "passed", made
 
 
 # --- several tests ------------------------------------------------------------------------------------------------
@@ -380,6 +448,55 @@ async def test_a_snapshot_is_kept_compared_and_kept_anew(tmp_path: Path):
     assert "cannot be read" in (await ran("coffee")).problem
 
 
+async def test_two_tests_with_one_snapshot_must_agree(tmp_path: Path):
+    test = "- {name: %s, tool: fail, arguments: {why: %s}, expect: {isError: true, snapshot: shared}}"
+    update = Settings(update_snapshots=True)
+    agreed = suite(f"{test % ('a', 'x')}\n{test % ('b', 'x')}", folder=tmp_path)
+    assert (await run(agreed, settings=update)).passed
+    assert (await run(agreed)).passed
+    made = await run(suite(f"{test % ('a', 'x')}\n{test % ('b', 'y')}", folder=tmp_path), settings=update)
+    assert [one.status for one in made.outcomes] == ["passed", "failed"]
+    assert "The snapshot 'shared' is also that of 'a', whose result differs" in made.outcomes[1].failures[0].problem
+    again = await run(suite(test % ("b", "y"), folder=tmp_path), settings=update)
+    assert again.passed, "it is another run"
+
+
+async def test_snapshots_of_several_runs_at_a_time_are_all_kept(tmp_path: Path):
+    test = "- {name: t%d, prompt: letter, arguments: {to: x}, expect: {snapshot: true}}"
+    whole = suite("\n".join(test % number for number in range(6)), folder=tmp_path)
+    update = Settings(update_snapshots=True)
+    async with Running(whole, settings=update) as one, Running(whole, settings=update) as other:
+        for number, case in enumerate(whole.cases):
+            assert (await (one if number % 2 else other).run(case)).status == "passed"
+    assert (await run(whole)).passed
+    kept = (tmp_path / "__snapshots__" / "s.mcp.yaml.json").read_text()
+    assert list(json.loads(kept)) == [f"t{n}" for n in range(6)]
+    for jobs in (1, 8):
+        again = Settings(update_snapshots=True, era="both", jobs=jobs)
+        (tmp_path / "__snapshots__" / "s.mcp.yaml.json").unlink()
+        assert (await run(whole, settings=again)).passed
+        assert (tmp_path / "__snapshots__" / "s.mcp.yaml.json").read_text() == kept
+    assert os.listdir(tmp_path / "__snapshots__") == ["s.mcp.yaml.json"]  # noqa: PTH208 -- in an async function
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from antiphon.testing.suite.snapshots import Snapshots
+for number in range(20):
+    kept = Snapshots(Path("kept.json"), update=True)
+    kept.put(f"{sys.argv[1]}-{number}", number)
+    kept.save()
+"""
+
+
+def test_snapshots_of_several_processes_are_all_kept(tmp_path: Path):
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, name], cwd=tmp_path) for name in "abc"]
+    assert [writer.wait(30) for writer in writers] == [0, 0, 0]
+    kept = json.loads((tmp_path / "kept.json").read_text())
+    assert list(kept) == sorted(f"{name}-{number}" for name in "abc" for number in range(20))
+
+
 # --- answers over HTTP --------------------------------------------------------------------------------------------
 
 
@@ -480,6 +597,15 @@ async def test_a_suite_is_recorded_and_replayed_without_its_server(tmp_path: Pat
     assert "does not go as it was recorded" in drifted.problem
 
 
+async def test_two_tests_whose_names_look_alike_have_two_recordings(tmp_path: Path):
+    test = "- {name: %s, tool: fail, isolated: true, expect: {isError: true}}"
+    made = await outcomes("\n".join(test % name for name in ("a b", "a/b", "c d")), record=tmp_path)
+    assert [one.status for one in made] == ["passed"] * 3
+    names = sorted(os.listdir(tmp_path))  # noqa: PTH208 -- in an async function
+    assert [name for name in names if name.startswith("s-a-b-")] == names[:2]
+    assert names[2:] == ["s-c-d.json", "s.json"]
+
+
 async def test_what_was_not_recorded_cannot_be_replayed(tmp_path: Path):
     made = await run(suite("- {name: a, tool: x}"), settings=Settings(replay=tmp_path))
     assert "There is no recording" in made.unstarted[0]
@@ -501,6 +627,27 @@ async def test_replay_safety_is_checked_beside_the_test():
     assert (second.status, second.failures[0].name) == ("failed", "replay safety")
     assert "dated" in second.failures[0].problem
     assert (third.status, third.checks) == ("passed", ())
+
+
+async def test_a_call_that_is_meant_to_fail_is_still_checked():
+    refused, lost = await outcomes(
+        """
+        - {name: a, tool: survey, inputResponses: {name: cancel}, expect: {isError: true}}
+        - {name: b, tool: till, inputResponses: {confirm: true}}
+        """,
+        "setup: [{tool: order, arguments: {item: x}}]",
+        replay_safety=True,
+    )
+    assert refused.status == "passed", refused
+    (failed,) = lost.failures
+    assert failed.problem.startswith("till (2 rounds, asking confirm) was not run through")
+    assert "The tool failed: There are no orders" in failed.problem
+
+
+@pytest.mark.parametrize("settings", [{"replay": Path()}, {"era": "legacy"}])
+def test_replay_safety_of_what_is_not_replayed_is_refused(settings: Any):
+    with pytest.raises(ValueError, match="Replay safety is about rounds that a server runs again"):
+        Settings(replay_safety=True, **settings)
 
 
 async def test_effects_are_declared_for_replay_safety(tmp_path: Path):

@@ -216,6 +216,21 @@ async def test_every_test_runs_in_both_eras():
     ]
 
 
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_question_has_its_own_name_in_both_eras(era: str):
+    tests = """tests:
+      - name: counts
+        tool: count
+        inputResponses: {n: [1, 2, 3]}
+        expect: {text: "[1, 2, 3]", rounds: 4, asked: [n, n-2, n-3]}
+      - {name: archives, tool: wipe, inputResponses: {archive: true}, expect: {text: Wiped, asked: [archive]}}
+    """
+    counts, archives = (await summary(f"{{app: '{SHOP}'}}", tests, era=era)).outcomes
+    assert counts.status == "passed", counts.failures
+    assert archives.status == "broken"
+    assert "The server asks 'wipe_all' (a form, 'Wipe all?', with confirm: boolean)" in archives.problem
+
+
 ONE_THING_AT_A_TIME = """
     import json
     import sys
@@ -244,11 +259,38 @@ ONE_THING_AT_A_TIME = """
 async def test_a_simple_older_server_is_told_that_nobody_answers_before_the_next_call(tmp_path: Path):
     tests = """tests:
       - {name: is not answered, tool: x, timeout: 5s}
-      - {name: is answered, tool: x, timeout: 5s, inputResponses: {a: {ok: true}}, expect: {text: "true"}}
+      - {name: is answered, tool: x, timeout: 5s, inputResponses: {a: {ok: true}}, expect: {text: "true", asked: [a]}}
     """
     first, second = (await summary(f"{{{script(tmp_path, ONE_THING_AT_A_TIME)}, era: legacy}}", tests)).outcomes
     assert "the test has no answer for it" in first.problem
     assert second.status == "passed", second
+
+
+@pytest.mark.parametrize(
+    ("result", "expect", "problem"),
+    [
+        ("{}", "{text: {not: {contains: wrong}}}", "it has no list 'content', which every result of tools/call has"),
+        ('{"structuredContent": {}}', "{structured: {}}", "it has no list 'content'"),
+        ('{"content": "x"}', "{text: {not: {contains: wrong}}}", "content"),
+        ('{"content": []}', "{text: {not: {contains: wrong}}}", ""),
+    ],
+)
+async def test_a_result_without_its_content_is_malformed(tmp_path: Path, result: str, expect: str, problem: str):
+    code = f"""
+        import json, sys
+        for line in sys.stdin:
+            message = json.loads(line)
+            if message["method"] == "tools/call":
+                result = {result}
+            else:
+                result = {{"supportedVersions": ["2026-07-28"], "capabilities": {{}}}}
+            result = {{"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **result}}
+            print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "result": result}}), flush=True)
+    """
+    tests = f"tests: [{{name: a, tool: x, expect: {expect}}}]"
+    (made,) = (await summary(f"{{{script(tmp_path, code)}, era: modern}}", tests)).outcomes
+    assert made.status == ("broken" if problem else "passed"), made
+    assert problem in made.problem
 
 
 async def test_a_server_of_the_newer_era_alone_is_told_in_the_older_one(tmp_path: Path):

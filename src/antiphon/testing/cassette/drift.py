@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
@@ -9,8 +10,10 @@ import msgspec
 
 from antiphon.errors import AntiphonError
 from antiphon.testing.cassette.matching import Known, Match, content
-from antiphon.testing.cassette.redaction import Redaction
+from antiphon.testing.cassette.placeholder import Ref
+from antiphon.testing.cassette.redaction import Redaction, wherever
 from antiphon.testing.cassette.tape import title_of
+from antiphon.testing.cassette.volatile import Place, is_protocols
 from antiphon.types import JsonObject
 
 _LONGEST: Final = 4_000
@@ -49,17 +52,18 @@ class Candidate(NamedTuple):
     known: Known
 
 
-def drift_from(message: JsonObject, candidates: list[Candidate], reason: str) -> Drift:
-    """How a client's message differs from the nearest of those that were recorded."""
+def drift_from(message: JsonObject, candidates: list[Candidate], reason: str, key: str | None = None) -> Drift:
+    """How a client's message differs from the nearest of those that were recorded.
+
+    ``key`` is that of the question which it answers.
+    """
     near = nearest(message, candidates)
     if near is None:
         return Drift(title=title_of(message), reason=reason)
-    match = Match(near.known)
-    recorded, sent = content(near.message), content(masked(message))
+    recorded, sent = content(near.message), content(message)
+    shown = masked(Match(near.known).shown(recorded, sent), sent, Redaction(), key)
     place = f"recorded in entry {near.entry}, turn {near.turn}"
-    return Drift(
-        title=title_of(message), reason=reason, diff=diff_of(recorded, match.shown(recorded, sent), place, "sent now")
-    )
+    return Drift(title=title_of(message), reason=reason, diff=diff_of(recorded, shown, place, "sent now"))
 
 
 def nearest(message: JsonObject, candidates: list[Candidate]) -> Candidate | None:
@@ -85,16 +89,32 @@ def pretty(value: Any) -> list[str]:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
 
 
-def masked(message: JsonObject) -> JsonObject:
-    """A message that may be shown: without its secrets."""
-    copy: JsonObject = msgspec.json.decode(msgspec.json.encode(message))
-    for place, name in list(Redaction().places(copy)):
-        *path, last = place
-        within: Any = copy
-        for step in path:
-            within = within[step]
-        within[last] = f"${{secret:{name}}}"
-    return copy
+def masked(shown: Any, message: JsonObject, redaction: Redaction, key: str | None = None) -> Any:
+    """What is to be shown of a message, without its secrets, and those that are known."""
+    redaction.learn(message, {}, key)
+    marks = dict(redaction.places(message, key))
+
+    def hidden(value: Any, place: Place) -> Any:
+        if isinstance(value, dict):
+            return {name: hidden(item, (*place, name)) for name, item in value.items()}
+        if isinstance(value, list):
+            return [hidden(item, (*place, index)) for index, item in enumerate(value)]
+        if isinstance(value, str) and "${secret:" in value:
+            return value  # it says what it has to
+        if place in marks:
+            return str(Ref("secret", marks[place]))
+        return _hidden(value, redaction) if isinstance(value, str) and not is_protocols(place) else value
+
+    return hidden(shown, ())
+
+
+def _hidden(text: str, redaction: Redaction) -> str:
+    for field in reversed(list(redaction.fields(text))):
+        text = text[: field.start] + str(Ref("secret", field.name)) + text[field.end :]
+    known = sorted(redaction.values, key=len, reverse=True)
+    if not known:
+        return text
+    return re.sub("|".join(map(wherever, known)), lambda found: str(Ref("secret", redaction.values[found[0]])), text)
 
 
 def _text(value: Any) -> str:

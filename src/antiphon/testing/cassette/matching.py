@@ -1,11 +1,13 @@
 """Matching: whether a message is the one that was recorded, whatever its tokens are this time."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from antiphon.testing.cassette.naming import OWN, TRACING
-from antiphon.testing.cassette.placeholder import TIME, Ref, literal, parts_of
+from antiphon.testing.cassette.placeholder import TIME, Part, Ref, literal, parts_of, written
+from antiphon.testing.cassette.redaction import forms
 from antiphon.types import JsonObject
 from antiphon.wire.rev2026 import PROGRESS_TOKEN
 
@@ -15,8 +17,10 @@ class Unbound:
 
 
 UNBOUND: Final = Unbound()
+MISSING: Final = Unbound()
+"""Stands for the value of a secret that cannot come, because nobody has sent it."""
 Known = Callable[[Ref], Any]
-"""The value of a placeholder, or UNBOUND."""
+"""The value of a placeholder, or UNBOUND, or MISSING."""
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "text": (str,),
@@ -29,6 +33,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "task": (str,),
     "id": (str, int),
     "progress": (str, int, float),
+    "secret": (str, int, float),
 }
 
 
@@ -60,6 +65,10 @@ class Match:
         """A value as the recording would have it: what fits a placeholder is written as that placeholder."""
         if isinstance(pattern, str) and self.fits(pattern, value):
             return pattern
+        if isinstance(pattern, str) and type(value) in _TYPES["secret"] and "${secret:" in pattern:
+            told = self._told(parts_of(pattern), _text(value))
+            if told is not None:
+                return told
         if isinstance(pattern, dict) and isinstance(value, dict):
             return {name: self.shown(pattern.get(name), item) for name, item in value.items()}
         if isinstance(pattern, list) and isinstance(value, list):
@@ -74,39 +83,96 @@ class Match:
         parts = parts_of(pattern)
         if len(parts) == 1:
             return self._ref_fits(parts[0], value) if isinstance(parts[0], Ref) else parts[0] == value
-        if not isinstance(value, str):
-            return False
-        found = re.fullmatch("".join(self._expression(part) for part in parts), value, re.DOTALL)
-        if found is None:
-            return False
-        unbound = [part for part in parts if isinstance(part, Ref) and self._is_open(part)]
-        return all(self._ref_fits(ref, text) for ref, text in zip(unbound, found.groups(), strict=True))
+        return isinstance(value, str) and self._parts_fit(parts, value)
 
-    def _expression(self, part: str | Ref) -> str:
+    def _parts_fit(self, parts: list[Part], text: str) -> bool:
+        """Whether a text is made of these parts: a value that is not known yet ends where what follows it is found.
+
+        It is found once and for all, so that the time this takes grows with the text and not with the ways to split it.
+        """
+        at = index = 0
+        while index < len(parts):
+            pending = parts[index] if self._is_open(parts[index]) else None
+            index += pending is not None
+            run = index
+            while index < len(parts) and not self._is_open(parts[index]):
+                index += 1
+            follows = "".join(map(self._expression, parts[run:index])) + ("" if index < len(parts) else r"\Z")
+            expression = re.compile(follows, re.DOTALL)
+            found = expression.match(text, at) if pending is None else expression.search(text, at + _least(pending))
+            if found is None or (isinstance(pending, Ref) and not self._ref_fits(pending, text[at : found.start()])):
+                return False
+            at = found.end()
+        return at == len(text)
+
+    def _expression(self, part: Part) -> str:
+        """What finds a part that is known; there is never a second way to find it."""
         if isinstance(part, str):
             return re.escape(part)
-        if self._is_open(part):
-            return f"({TIME.pattern})" if part.kind == "time" else "(.*?)"
-        return re.escape(str(self._value(part)))
+        if part.kind == "time":
+            return f"(?>{TIME.pattern})"
+        known = self._value(part)
+        if known is MISSING:
+            return r"(?!)"
+        if part.kind != "secret":
+            return re.escape(_text(known))
+        longest_first = sorted(_forms(_text(known)), key=len, reverse=True)
+        return f"(?>{'|'.join(map(re.escape, longest_first))})"
 
-    def _is_open(self, ref: Ref) -> bool:
-        return ref.kind in {"time", "secret"} or self._value(ref) is UNBOUND
+    def _is_open(self, part: Part) -> bool:
+        return isinstance(part, Ref) and part.kind != "time" and self._value(part) is UNBOUND
+
+    def _told(self, parts: list[Part], text: str) -> str | None:
+        """A text that differs in its secrets alone, without them; None if it differs in more."""
+        apart: list[Part] = [
+            Ref("secret", str(index)) if isinstance(part, Ref) and part.kind == "secret" else part
+            for index, part in enumerate(parts)
+        ]
+        match = Match(lambda ref: UNBOUND if ref.kind == "secret" else self._value(ref))
+        if not match._parts_fit(apart, text):
+            return None
+        return "".join(self._without_secrets(parts, apart, match))
+
+    def _without_secrets(self, parts: list[Part], apart: list[Part], match: "Match") -> Iterator[str]:
+        for part, each in zip(parts, apart, strict=True):
+            if isinstance(part, str) or isinstance(each, str) or each.kind != "secret":
+                yield written([part])
+            else:
+                yield str(part) if self._ref_fits(part, match.bound[each]) else f"(not {part})"
 
     def _value(self, ref: Ref) -> Any:
         return self.bound[ref] if ref in self.bound else self._known(ref)
 
     def _ref_fits(self, ref: Ref, value: Any) -> bool:
-        if ref.kind == "secret":
-            return True
         if ref.kind == "time":
             return isinstance(value, str) and TIME.fullmatch(value) is not None
         known = self._value(ref)
+        if known is MISSING or type(value) not in _TYPES.get(ref.kind, (str,)):
+            return False
         if known is not UNBOUND:
-            return _is_same(known, value)
-        if type(value) not in _TYPES.get(ref.kind, (str,)):
+            return _text(value) in _forms(_text(known)) if ref.kind == "secret" else _is_same(known, value)
+        if ref.kind == "secret" and value == "":
             return False
         self.bound[ref] = value
         return True
+
+
+def _least(part: Part) -> int:
+    """Letters that a value has at least."""
+    return int(isinstance(part, Ref) and part.kind == "secret")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _forms(secret: str) -> list[str]:
+    """A secret as it may stand in a text; the one that is known may itself have been read out of JSON."""
+    try:
+        inner: Any = json.loads(f'"{secret}"') if "\\" in secret else secret
+    except ValueError:
+        inner = secret
+    return [*dict.fromkeys([*forms(secret), *(forms(inner) if isinstance(inner, str) else ())])]
 
 
 def _is_same(one: Any, other: Any) -> bool:

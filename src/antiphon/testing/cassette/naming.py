@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.testing.cassette.placeholder import TIME, Part, Ref, written
-from antiphon.testing.cassette.redaction import Redaction
+from antiphon.testing.cassette.redaction import LONG, Redaction, wherever
 from antiphon.testing.cassette.tape import VERSION, Cassette, Entry, Party, Turn
-from antiphon.testing.cassette.volatile import Place, Places, Side, volatile_in
+from antiphon.testing.cassette.volatile import Place, Places, Side, is_protocols, key_of, volatile_in, without_hint
 from antiphon.types import JsonObject
 from antiphon.wire.rev2026 import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 
@@ -24,8 +24,6 @@ _CARRIED: Final = re.compile(
 """Headers that HTTP, or the message itself, brings along."""
 _FOLLOWED: Final = frozenset({"elicitation", "task", "text"})
 """Kinds whose values are looked for in other texts too."""
-_LONG: Final = 8
-"""Letters that a value has at least to be looked for within other texts: shorter ones are there by chance."""
 _SHORT: Final = 4
 _LARGE: Final = 1000
 """And at least to be taken for the same when the client repeats it whole."""
@@ -86,11 +84,15 @@ class _Naming:
         self._times: set[str] = set()
         self._parties: list[Party] = []
         self._sessions: dict[str, str] = {}
+        self._keys: dict[int, dict[Any, str]] = {}
 
     def cassette(self, strands: list[Strand]) -> Cassette:
         for strand in strands:
+            self._keys[strand.number] = _keys(strand)
             for heard in strand.heard:
-                self._redaction.learn(heard.message, heard.headers)
+                key = self._key_of(heard.message, heard.side, strand.number)
+                self._redaction.learn(heard.message, heard.headers, key)
+                self._redaction.learn_text(heard.text or "")
         for value, name in self._redaction.values.items():
             self._follow(value, Ref("secret", name))
         entries = [self._entry(strand) for strand in strands if strand.heard]
@@ -103,7 +105,7 @@ class _Naming:
         return Entry(session=session, turns=[self._turn(heard, strand.number) for heard in _in_order(strand.heard)])
 
     def _turn(self, heard: Heard, entry: int) -> Turn:
-        message = {name: value for name, value in heard.message.items() if name != "jsonrpc"}
+        message = _without_hints({name: value for name, value in heard.message.items() if name != "jsonrpc"})
         if heard.side == "server":
             made = self._named(message, "server", entry) if message else None
             text = None if heard.text is None else written(self._parts(heard.text, "server", entry))
@@ -141,7 +143,7 @@ class _Naming:
             kind = _TYPES.get(type(value))
             if kind is not None:
                 marks[place] = self._blinded(kind, value, side, entry)
-        for place, name in self._redaction.places(message):
+        for place, name in self._redaction.places(message, self._key_of(message, side, entry)):
             marks[place] = Ref("secret", name)
         for place, kind, value, owner in volatile_in(message, side):
             if place[-1] == "requestId" and (entry, f"id {owner}", _key(value)) not in self._scopes:
@@ -160,27 +162,49 @@ class _Naming:
         if isinstance(value, list):
             return [self._walk(item, (*place, index), marks, side, entry) for index, item in enumerate(value)]
         if isinstance(value, str):
-            return written(self._parts(value, side, entry))
+            return written(self._parts(value, side, entry, place))
         if type(value) is int and side == "client" and abs(value) >= _LARGE:
             known = self._local(self._whole.get(("integer", (int, value))), entry)
             return value if known is None else str(known)
         return value
 
-    def _parts(self, text: str, side: Side, entry: int) -> list[Part]:
+    def _key_of(self, message: JsonObject, side: Side, entry: int) -> str | None:
+        """The key of the question that a message of the client's answers, in the older revisions."""
+        is_answer = side == "client" and "method" not in message
+        return self._keys[entry].get(_key(message.get("id"))) if is_answer else None
+
+    def _parts(self, text: str, side: Side, entry: int, place: Place = ()) -> list[Part]:
         """A text with the values in it that are known to be volatile or secret."""
-        if side == "client" and _SHORT <= len(text) < _LONG:
+        if side == "client" and _SHORT <= len(text) < LONG:
             known = self._local(self._whole.get(("text", (str, text))), entry)
             if known is not None:
                 return [known]
         if self._pattern is None and self._followed:
             longest_first = sorted(self._followed, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(_wherever, longest_first)))
-        parts: list[Part] = [text]
+            self._pattern = re.compile("|".join(map(wherever, longest_first)))
+        parts = self._without_fields(text)
         if self._pattern is not None:
-            parts = _split(parts, self._pattern, lambda found: self._local(self._followed[found], entry))
+            parts = _split(parts, self._pattern, lambda found: self._followed_by(found, text, entry, place))
         if not self._keep_times:
             parts = _split(parts, TIME, lambda found: self._time(found, side))
         return parts
+
+    def _without_fields(self, text: str) -> list[Part]:
+        """A JSON text without the values of its secret fields."""
+        parts: list[Part] = []
+        at = 0
+        for field in self._redaction.fields(text):
+            parts += [text[at : field.start], Ref("secret", field.name)]
+            at = field.end
+        return [*parts, text[at:]] if at < len(text) or not parts else parts
+
+    def _followed_by(self, found: str, text: str, entry: int, place: Place) -> Ref | None:
+        """The name of a value within a text; the protocol's own words are no secrets, whoever has them for one."""
+        ref = self._followed[found]
+        if ref.kind == "secret" and is_protocols(place):
+            is_part_of_uri = place[-1] == "uri" and len(found) >= LONG and found != text
+            return ref if is_part_of_uri else None
+        return self._local(ref, entry)
 
     def _time(self, found: str, side: Side) -> Ref | None:
         """The client's times are its own, unless the server gave them to it."""
@@ -201,7 +225,7 @@ class _Naming:
 
     def _blinded(self, kind: str, value: Any, sender: Side, entry: int) -> Ref:
         """Short values are equal by chance: each is a new one, unless the client repeats what it was given."""
-        is_long = type(value) is str and len(value) >= _LONG
+        is_long = type(value) is str and len(value) >= LONG
         if is_long or sender == "client":
             known = self._scopes.get((entry, kind, _key(value)))
             known = known or self._local(self._whole.get((kind, _key(value))), entry)
@@ -218,18 +242,13 @@ class _Naming:
         ref = Ref(kind, str(number))
         self._scopes[entry, scope, _key(value)] = ref
         self._whole[kind, _key(value)] = Ref(kind, str(number), entry)
-        if kind in _FOLLOWED and type(value) is str and len(value) >= _LONG:
+        if kind in _FOLLOWED and type(value) is str and len(value) >= LONG:
             self._follow(value, Ref(kind, str(number), entry))
         return ref
 
     def _follow(self, value: str, ref: Ref) -> None:
         self._followed[value] = ref
         self._pattern = None
-
-
-def _wherever(value: str) -> str:
-    """Short secrets count as whole words only."""
-    return re.escape(value) if len(value) >= _LONG else rf"(?<!\w){re.escape(value)}(?!\w)"
 
 
 def _split(parts: list[Part], pattern: re.Pattern[str], ref_of: Callable[[str], Ref | None]) -> list[Part]:
@@ -247,6 +266,25 @@ def _split(parts: list[Part], pattern: re.Pattern[str], ref_of: Callable[[str], 
         if at < len(part) or not part:
             made.append(part[at:])
     return made
+
+
+def _keys(strand: Strand) -> dict[Any, str]:
+    """The keys of the questions that a server of the older revisions has put, by their ids."""
+    made: dict[Any, str] = {}
+    for heard in strand.heard:
+        key = key_of(heard.message)
+        if heard.side == "server" and "id" in heard.message and key is not None:
+            made[_key(heard.message["id"])] = key
+    return made
+
+
+def _without_hints(message: JsonObject) -> JsonObject:
+    """The questions of a round belong to its call: what a link below has numbered its own call with says nothing."""
+    result = message.get("result")
+    asked = result.get("inputRequests") if isinstance(result, dict) else None
+    if not isinstance(result, dict) or not isinstance(asked, dict):
+        return message
+    return {**message, "result": {**result, "inputRequests": {key: without_hint(asked[key]) for key in asked}}}
 
 
 def _without_own(message: JsonObject) -> tuple[JsonObject, JsonObject]:
@@ -277,4 +315,4 @@ def _in_order(heard: list[Heard]) -> list[Heard]:
 
 
 def _key(value: Any) -> tuple[type, Any]:
-    return type(value), value
+    return type(value), value if isinstance(value, str | int | float) else repr(value)

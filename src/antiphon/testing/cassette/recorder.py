@@ -8,6 +8,7 @@ from msgspec import structs
 
 from antiphon import eras
 from antiphon.errors import Refused
+from antiphon.testing.cassette.redaction import Redaction
 from antiphon.testing.cassette.scribe import Line, Scribe
 from antiphon.testing.cassette.tape import Cassette
 from antiphon.transports.link import Link, OnNotification, tell
@@ -19,7 +20,8 @@ class Recorder:
     """Records a client's conversation: ``Client(Recorder("server.py", "session.json"))``.
 
     ``target`` is whatever a Client takes. The file is written when the client closes. ``blind`` are fields, by name or
-    by path, that are another each time; ``redact`` are those that must not be written down.
+    by path, that are another each time; ``redact`` are those that must not be written down. ``headers`` are those that
+    the target is sent; where it is a Link already, that link has them, and here they only say what is secret.
     """
 
     def __init__(
@@ -37,6 +39,9 @@ class Recorder:
     ) -> None:
         self._link: Link = eras.connect(target, headers=headers, env=env, cwd=cwd, era=era)
         self._path = path
+        redact = list(redact)
+        self._secrets = Redaction(redact).headers_in(headers or {})
+        """What the target is sent beside each message, and may repeat."""
         self._scribe = Scribe(blind=blind, redact=redact, keep_times=keep_times)
         self._line = Line()
 
@@ -56,7 +61,7 @@ class Recorder:
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        strand = self._scribe.sent(self._line, message, headers)
+        strand = self._scribe.sent(self._line, message, {**headers, **self._secrets})
 
         async def listen(notification: JsonObject) -> None:
             self._scribe.came(self._line, notification, near=strand)

@@ -50,6 +50,7 @@ class Relay:
         self._ended = threading.Event()
         self._hung_up = False
         self._spoke = False
+        self._was_stopped = False
         try:
             self._server: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 -- the command that the user gave
                 command,
@@ -62,8 +63,8 @@ class Relay:
         except OSError as fault:
             raise Disconnected(f"Cannot start {command[0]!r}: {fault.strerror}") from None
 
-    def run(self) -> None:
-        """Until either side ends; Disconnected if the server ended without a word."""
+    def run(self) -> int:
+        """Until either side ends; the server's exit code. Disconnected if it ended without a word."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._hang_up())
         for work in (self._from_client, self._from_server):
@@ -74,6 +75,9 @@ class Relay:
         self._save_at_last()
         if not self._spoke and (code > 0 or not self._hung_up):
             raise Disconnected(f"The server's process ended (exit code {code}) before it said anything")
+        if code >= 0:
+            return code
+        return 0 if self._was_stopped else 128 - code  # as a shell tells that a signal ended it
 
     def _from_client(self) -> None:
         assert self._server.stdin is not None
@@ -139,6 +143,7 @@ class Relay:
         return -1
 
     def _signal(self, number: int) -> None:
+        self._was_stopped = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.name == "posix":
                 os.killpg(self._server.pid, number)

@@ -7,6 +7,7 @@ import msgspec
 
 from antiphon.testing.cassette.naming import Heard, Namer, Strand
 from antiphon.testing.cassette.tape import Cassette
+from antiphon.testing.cassette.volatile import HINT
 from antiphon.types import JsonObject
 from antiphon.wire.rev2026 import PROGRESS_TOKEN, SUBSCRIPTION_ID
 
@@ -190,8 +191,9 @@ class Scribe:
         subscription = _meta(message).get(SUBSCRIPTION_ID)
         if subscription is not None:
             return line.asked.get(_key(subscription), near)
-        if near is not None:
-            return near
+        hint = line.asked.get(_key(_meta(message).get(HINT)))
+        if hint is not None or near is not None:
+            return hint or near
         return None if "id" not in message and method != "notifications/message" else self._in_hand(line)
 
     def _in_hand(self, line: Line) -> Strand | None:

@@ -9,6 +9,7 @@ from antiphon.testing.cassette.drift import Candidate, Drift, drift_from
 from antiphon.testing.cassette.matching import UNBOUND, Match, content
 from antiphon.testing.cassette.placeholder import Ref, filled, parts_of
 from antiphon.testing.cassette.tape import Cassette, Entry, Turn, title_of
+from antiphon.testing.cassette.volatile import HINT, key_of
 from antiphon.types import JsonObject
 from antiphon.wire.rev2026 import PROGRESS_TOKEN, PROTOCOL_VERSION, REVISION, SERVER_INFO
 
@@ -89,6 +90,8 @@ class Stage:
         self._latest: dict[int, Scene] = {}
         """The latest scene of each entry that was begun."""
         self._over: set[int] = set()
+        self._secrets: dict[str, Any] = {}
+        """What clients have sent for each secret: the same one from then on."""
         self._cues: list[Cue] = []
         self.drifts: list[Drift] = []
 
@@ -188,7 +191,8 @@ class Stage:
                 for index, turn in scene.answers()
                 if turn.client is not None and self._same_id(scene, turn.client, message)
             ]
-            self._refuse(scene, drift_from(message, expected, "the answer is not the one that was recorded"))
+            reason = "the answer is not the one that was recorded"
+            self._refuse(scene, drift_from(message, expected, reason, self._key_of(scene, message)))
             return
         scene.done.add(index)
         self._take(scene, message, index)
@@ -200,6 +204,12 @@ class Stage:
                 if self._fits(scene, turn.client, message) or self._recast(scene, index, message):
                     return index
                 return None
+        return None
+
+    def _key_of(self, scene: Scene, answer: JsonObject) -> str | None:
+        for turn in scene.entry.turns:
+            if turn.server is not None and filled(turn.server.get("id"), self._known(scene)) == answer.get("id"):
+                return key_of(turn.server)
         return None
 
     def _same_id(self, scene: Scene, recorded: JsonObject, message: JsonObject) -> bool:
@@ -269,7 +279,10 @@ class Stage:
         match = Match(self._known(scene))
         match.fits(content(recorded), content(message))
         for ref, value in match.bound.items():
-            self._scope(scene, ref)[ref.kind, ref.name] = value
+            if ref.kind == "secret":
+                self._secrets[ref.name] = value
+            else:
+                self._scope(scene, ref)[ref.kind, ref.name] = value
         for pattern, value in ((recorded.get("id"), message.get("id")), (_progress(recorded), _progress(message))):
             for part in parts_of(pattern) if isinstance(pattern, str) else ():
                 if isinstance(part, Ref) and value is not None:
@@ -303,6 +316,7 @@ class Stage:
             scene.visitor.asked.pop(_key(scene.request), None)
         elif "id" in message:
             scene.visitor.pushed[_key(message["id"])] = scene
+            _hint_at(scene.request, message)
         self._cue(scene, Cue(visitor=scene.visitor, message=message, to=scene.request, is_reply=method is None), turn)
 
     def _cue(self, scene: Scene, cue: Cue, turn: Turn) -> None:
@@ -441,6 +455,8 @@ class Stage:
 
     def _known(self, scene: Scene) -> Callable[[Ref], Any]:
         def known(ref: Ref) -> Any:
+            if ref.kind == "secret":
+                return self._secrets.get(ref.name, UNBOUND)
             holder = scene if ref.entry is None else self._latest.get(ref.entry)
             return UNBOUND if holder is None else holder.values.get((ref.kind, ref.name), UNBOUND)
 
@@ -451,7 +467,7 @@ class Stage:
         if ref.kind == "time":
             return _THEN
         if ref.kind == "secret":
-            return "secret"
+            return self._secrets.get(ref.name, "secret")
         values = self._scope(scene, ref)
         if (ref.kind, ref.name) not in values:
             values[ref.kind, ref.name] = self._fresh(scene, ref)
@@ -485,6 +501,14 @@ def _differs_in_state(candidate: Candidate, message: JsonObject) -> bool:
         for each in (recorded, sent)
     ]
     return Match(candidate.known).fits(without[0], without[1])
+
+
+def _hint_at(request: Any, question: JsonObject) -> None:
+    """A question that names the call it belongs to names the one of this client."""
+    params = question.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    if isinstance(meta, dict) and HINT in meta:
+        meta[HINT] = request
 
 
 def _progress(message: JsonObject) -> Any:

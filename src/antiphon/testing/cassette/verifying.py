@@ -7,11 +7,13 @@ from typing import Any, Final, Literal
 import msgspec
 
 from antiphon.errors import Disconnected
-from antiphon.testing.cassette.drift import diff_of
-from antiphon.testing.cassette.matching import UNBOUND, Match
+from antiphon.testing.cassette.drift import diff_of, masked
+from antiphon.testing.cassette.matching import MISSING, UNBOUND, Match
 from antiphon.testing.cassette.placeholder import TIME, Ref, filled, refs_in
 from antiphon.testing.cassette.player import fresh
+from antiphon.testing.cassette.redaction import Redaction, header_secrets
 from antiphon.testing.cassette.tape import Cassette, CassetteBroken, Entry, Turn
+from antiphon.testing.cassette.volatile import without_hint
 from antiphon.testing.cassette.wire import Came, Wire
 from antiphon.types import JsonObject
 from antiphon.wire.headers import encode_value
@@ -19,6 +21,7 @@ from antiphon.wire.rev2026 import METHODS, PROTOCOL_VERSION
 
 Values = dict[tuple[str, str], Any]
 _TIMEOUT: Final = 10.0
+_SILENCE: Final = Came()
 _OF_A_CALL: Final = frozenset({"notifications/progress", "notifications/message"})
 """Notifications that belong to a call; others come when they come."""
 
@@ -46,12 +49,24 @@ class Verification:
         connect: Callable[[], Wire],
         *,
         secrets: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         timeout: float = _TIMEOUT,
         notifications: bool = True,
     ) -> None:
         self._cassette = cassette
         self._connect = connect
-        self._secrets = secrets or {}
+        sent = self._secret_headers()
+        self._secrets: dict[str, str] = {}
+        """What was given, by name: a header's value has its parts beside it."""
+        self._with_wire = {name.lower() for name in headers or {}}
+        for name, value in Redaction(sent).headers_in(headers or {}).items():
+            self._secrets |= header_secrets(name, value)
+        for name, value in (secrets or {}).items():
+            self._secrets |= header_secrets(name, value) if name in sent else {name: value}
+        self._missing = sent - self._secrets.keys()
+        """Secret headers that were sent when this was recorded, and are not now."""
+        self._seen: dict[str, Any] = {}
+        """Secrets that the server has told."""
         self._timeout = timeout
         self._notifications = notifications
         self._wires: dict[str | None, Wire] = {}
@@ -63,7 +78,7 @@ class Verification:
         self._check_secrets()
 
     async def verdicts(self) -> AsyncIterator[Verdict]:
-        """One after the other, in the order of the recording; NotStarted if nobody answers at all."""
+        """One after the other, in the order of the recording; NotStarted if nobody answers the first of them at all."""
         try:
             for number, entry in enumerate(self._cassette.entries, 1):
                 self._values[number] = {}
@@ -131,7 +146,8 @@ class Verification:
         headers = {
             name: str(filled(text, lambda ref: self._value(ref, number)))
             for name, text in recorded.items()
-            if not any(ref.kind == "secret" and ref.name not in self._secrets for ref in refs_in(text))
+            if name.lower() not in self._with_wire
+            and not any(ref.kind == "secret" and ref.name not in self._secrets for ref in refs_in(text))
         }
         revision = None if party is None else party.meta.get(PROTOCOL_VERSION)
         if isinstance(revision, str):
@@ -148,7 +164,7 @@ class Verification:
 
     def _value(self, ref: Ref, number: int) -> Any:
         if ref.kind == "secret":
-            return self._secrets.get(ref.name, "secret")
+            return self._secrets.get(ref.name, self._seen.get(ref.name, "secret"))
         if ref.kind == "time":
             return self._time
         values = self._values.setdefault(ref.entry or number, {})
@@ -171,14 +187,23 @@ class Verification:
                 return fresh(ref.kind, int(ref.name))
 
     def _check_secrets(self) -> None:
+        told = set(self._secrets)
         for number, entry in enumerate(self._cassette.entries, 1):
+            if _unverifiable(entry) is not None:
+                continue
             for turn in entry.turns:
+                told |= {ref.name for ref in refs_in(turn.server) if ref.kind == "secret"}
                 for ref in refs_in(turn.client):
-                    if ref.kind == "secret" and ref.name not in self._secrets:
+                    if ref.kind == "secret" and ref.name not in told:
                         raise CassetteBroken(
                             f"entry {number} ({entry.title}) sends {ref}, which was not recorded:"
                             f" give it with --secret {ref.name}=VALUE"
                         )
+
+    def _secret_headers(self) -> set[str]:
+        turns = [turn for entry in self._cassette.entries for turn in entry.turns if turn.client is not None]
+        headers = [party.headers for party in self._cassette.clients] + [turn.headers for turn in turns]
+        return {ref.name for ref in refs_in(headers) if ref.kind == "secret"}
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
@@ -193,16 +218,30 @@ class Verification:
             expected = [turn for turn in expected if not _is_notification(turn.server)]
             came = [each for each in came if not _is_notification(each.message)]
         match = Match(self._known(number))
-        recorded = [_shape(turn.server, turn.status, turn.text) for turn in expected]
+        recorded = [_shape(without_hint(turn.server), turn.status, turn.text) for turn in expected]
         actual = [_shape(_plain(each.message), each.status, each.text) for each in came]
         if match.fits(recorded, actual):
             self._bind(number, match)
             self._learn(entry, actual)
             return None
         shown = match.shown(recorded, actual)
-        reason = "" if came and came[-1].message is not None else "the server did not answer in time"
-        diff = diff_of(recorded, shown, f"recorded in entry {number}", "came now")
+        diff = diff_of(recorded, self._without_secrets(shown, actual), f"recorded in entry {number}", "came now")
+        reason = self._reason(came, recorded)
         return Verdict(number=number, title=entry.title, status="differs", reason=reason, diff=diff)
+
+    def _reason(self, came: list[Came], recorded: list[JsonObject]) -> str:
+        if came and came[-1] == _SILENCE:
+            return "the server did not answer in time"
+        missing = next((ref for ref in refs_in(recorded) if self._is_missing(ref)), None)
+        if missing is None:
+            return ""
+        return f"it repeats {missing}, which was not sent: --header or --secret gives it"
+
+    def _without_secrets(self, shown: list[Any], actual: list[JsonObject]) -> list[Any]:
+        redaction = Redaction()
+        for name, value in {**self._seen, **self._secrets}.items():
+            redaction.learn_value(name, value)
+        return [masked(each, message, redaction) for each, message in zip(shown, actual, strict=True)]
 
     async def _received(self, wire: Wire, expected: list[Turn], request: Any) -> list[Came]:
         """What the server says up to its reply, or up to as many questions as it had."""
@@ -225,7 +264,9 @@ class Verification:
                     if not is_last and questions <= 0:
                         break
         except TimeoutError:
-            came.append(Came())
+            if not self._heard_any:
+                raise Disconnected(f"The server did not answer within {self._timeout:g} s") from None
+            came.append(_SILENCE)
         return came
 
     async def _is_aside(self, wire: Wire, message: JsonObject | None, expected: list[Turn]) -> bool:
@@ -244,10 +285,23 @@ class Verification:
         return True
 
     def _known(self, number: int) -> Callable[[Ref], Any]:
-        return lambda ref: self._values.get(ref.entry or number, {}).get((ref.kind, ref.name), UNBOUND)
+        def known(ref: Ref) -> Any:
+            if ref.kind == "secret":
+                told = self._secrets.get(ref.name, self._seen.get(ref.name, UNBOUND))
+                return MISSING if told is UNBOUND and self._is_missing(ref) else told
+            return self._values.get(ref.entry or number, {}).get((ref.kind, ref.name), UNBOUND)
+
+        return known
+
+    def _is_missing(self, ref: Ref) -> bool:
+        """Whether a secret, or the header that it is a part of, was not sent."""
+        return ref.kind == "secret" and not {ref.name, ref.name.partition(".")[0]}.isdisjoint(self._missing)
 
     def _bind(self, number: int, match: Match) -> None:
         for ref, value in match.bound.items():
+            if ref.kind == "secret":
+                self._seen[ref.name] = value
+                continue
             self._values.setdefault(ref.entry or number, {})[ref.kind, ref.name] = value
 
     def _learn(self, entry: Entry, actual: list[JsonObject]) -> None:
@@ -287,7 +341,10 @@ def _shape(message: JsonObject | None, status: int | None, text: str | None) -> 
 
 
 def _plain(message: JsonObject | None) -> JsonObject | None:
-    return None if message is None else {name: value for name, value in message.items() if name != "jsonrpc"}
+    if message is None:
+        return None
+    plain: JsonObject = without_hint({name: value for name, value in message.items() if name != "jsonrpc"})
+    return plain
 
 
 def _is_reply(message: JsonObject, request: Any) -> bool:

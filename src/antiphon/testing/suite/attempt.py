@@ -10,7 +10,7 @@ import msgspec
 
 from antiphon.client.client import Client
 from antiphon.errors import CallFailed, CallTimeout, PeerBroken, Refused, RoundsExceeded
-from antiphon.testing.script import Handlers, Script
+from antiphon.testing.script import Handlers, Script, keyless_in
 from antiphon.testing.suite.outcome import Turn
 from antiphon.testing.suite.responder import Rest
 from antiphon.testing.suite.rotation import limited
@@ -27,6 +27,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     seen: Seen
     problem: str = ""
+    unused: tuple[str, ...] = ()
+    """The answers that must be used and were not, or not to their end; in words."""
 
 
 def script_of(case: Case, *, keyless: bool = False) -> Script:
@@ -94,6 +96,8 @@ async def attempt(case: Case, clients: Clients, *, keyless: bool = False) -> Att
     problem = ""
     begun = perf_counter()
     with clients.link.noting() as turns, limited(case.timeout) if clients.rotates else nullcontext():
+        if keyless:
+            script.keyless = keyless_in(turns)
         try:
             await _called(case, client, clients)
         except Refused:
@@ -105,8 +109,29 @@ async def attempt(case: Case, clients: Clients, *, keyless: bool = False) -> Att
         finally:
             _script.reset(before)
     seconds = sum(turn.seconds for turn in turns) if clients.rotates else perf_counter() - begun
-    names = {asked.key: asked.used for asked in script.asked if asked.used} if keyless else {}
-    return Attempt(seen=_seen(case, tuple(turns), seconds, names, problem), problem=problem)
+    seen = _seen(case, tuple(turns), seconds, _names(script), problem)
+    return Attempt(seen=seen, problem=problem or _malformed(seen), unused=_unused(case, script))
+
+
+def _names(script: Script) -> dict[str, str]:
+    """What the test calls the questions that have no keys of their own."""
+    return {asked.key: asked.used for asked in script.asked if asked.used and script._is_keyless(asked.key)}
+
+
+def _unused(case: Case, script: Script) -> tuple[str, ...]:
+    unused = zip(script.unused, script.told_unused, strict=True)
+    return tuple(told for name, told in unused if name in case.needed_answers)
+
+
+_CONTENT: Final = {"tools/call": "content", "prompts/get": "messages", "resources/read": "contents"}
+"""The list that a result must have (2026-07-28, server/tools, server/prompts, server/resources)."""
+
+
+def _malformed(seen: Seen) -> str:
+    name = _CONTENT.get(seen.method, "")
+    if not name or seen.result is None or isinstance(seen.result.get(name), list):
+        return ""
+    return f"The server's result is malformed: it has no list {name!r}, which every result of {seen.method} has"
 
 
 async def _called(case: Case, client: Client, clients: Clients) -> None:

@@ -15,7 +15,8 @@ _ABOUT_RESULT: Final = frozenset({"text", "structured", "result", "schema", "isE
 
 def checks(case: Case, seen: Seen, snapshots: Snapshots) -> tuple[Check, ...]:
     """Every expectation of a case, and the two that nobody needs to write: no error, and no failed tool."""
-    expected = {each.name for each in case.expect}
+    # `error: false` says what is expected anyway.
+    expected = {each.name for each in case.expect if each.name != "error" or each.value is not False}
     made: list[Check] = []
     refused = seen.error is not None
     if refused and "error" not in expected:
@@ -96,11 +97,13 @@ def _is_error(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
 def _error(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
     expected: Any = each.value
     if expected is False:
-        if seen.error is not None:
-            yield _failed("error", f"The server refused: {_error_told(seen)}", None, seen.error, each.place)
+        # Whether it failed is looked at in any case; that it did not is worth a line only if it did not.
+        if not seen.has_failed:
+            yield Check(name="error", passed=True, expected=False, place=each.place)
         return
     if seen.error is None:
-        yield _failed("error", "A JSON-RPC error was expected, and a result came", expected, seen.result, each.place)
+        came = "the tool failed, which 'isError: true' expects" if seen.is_error else "a result came"
+        yield _failed("error", f"A JSON-RPC error was expected, and {came}", expected, seen.result, each.place)
         return
     if expected is True:
         yield Check(name="error", passed=True, actual=seen.error, place=each.place)
@@ -135,7 +138,11 @@ def _snapshot(each: Expectation, seen: Seen, snapshots: Snapshots, case: Case) -
     name = options.get("name") or case.name
     actual = without(seen.essence, [read_path(path) for path in options.get("ignore", ())])
     if snapshots.update:
-        snapshots.put(name, actual)
+        other = snapshots.put(name, actual, by=case.name)
+        if other:
+            why = f"The snapshot {name!r} is also that of {other!r}, whose result differs: give them different names"
+            yield _failed("snapshot", why, snapshots.get(name), actual, each.place)
+            return
     kept = snapshots.get(name)
     if kept is ABSENT:
         why = f"There is no snapshot {name!r} yet: run with --update-snapshots to keep this result"

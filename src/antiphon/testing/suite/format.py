@@ -269,6 +269,9 @@ _SHARED: Final = {
     "timeout": Key(DURATION, "How long the server may take over a call: 10s, 500ms."),
     "inputResponses": Key(ANSWERS, _ABOUT_ANSWERS),
     "inputResponder": Key(RESPONDER, "Who answers what inputResponses does not."),
+    "unusedResponses": Key(
+        Word(("fail", "ignore")), "What comes of answers in a test's own inputResponses that it is not asked for."
+    ),
     "maxRounds": Key(COUNT, "How often a call may ask."),
     "isolated": Key(YES_NO, "Whether a test gets a server of its own."),
     "tags": Key(Either({LIST: Listed(of=TEXT_), TEXT: TEXT_}), "Words to choose tests by, with --tag."),

@@ -147,7 +147,7 @@ class Instance:
         from antiphon.testing.cassette.recorder import Recorder  # for those who record
 
         self._record.parent.mkdir(parents=True, exist_ok=True)
-        return Recorder(link, self._record)
+        return Recorder(link, self._record, headers=self.target.headers)  # which the link has; they may be repeated
 
     def _played(self, file: Path) -> Link:
         from antiphon.testing.cassette.player import Player  # for those who replay

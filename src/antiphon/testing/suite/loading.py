@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,12 +17,14 @@ from antiphon.testing.suite.path import read_path
 from antiphon.testing.suite.problem import Problem, SuiteBroken
 from antiphon.testing.suite.references import References
 from antiphon.testing.suite.suite import Capture, Case, Expectation, Responder, Suite, Target
-from antiphon.testing.suite.variables import filled
+from antiphon.testing.suite.variables import filled, names_in
 from antiphon.types import JsonObject
 
 MAX_ROUNDS: Final = 10
 _METHODS: Final = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
 SUFFIXES: Final = (".mcp.yaml", ".mcp.yml")
+_OF_OTHERS: Final = frozenset({"node_modules", "__pycache__"})
+"""Folders of what is installed: suites in them are not the reader's own."""
 
 
 def load(path: str | os.PathLike[str], *, variables: Mapping[str, object] | None = None) -> Suite:
@@ -58,10 +60,22 @@ def find_suites(places: list[Path]) -> list[Path]:
     found: list[Path] = []
     for place in places:
         if place.is_dir():
-            found += sorted(file for file in place.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+            found += sorted(_suites_under(place))
         else:
             found.append(place)
     return list(dict.fromkeys(found))
+
+
+def _suites_under(folder: Path) -> Iterator[Path]:
+    """What is the reader's own: nothing in hidden folders, virtual environments, and packages of others."""
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        yield from (here / name for name in files if name.endswith(SUFFIXES) and (here / name).is_file())
+        folders[:] = [name for name in folders if not _is_of_others(here / name)]
+
+
+def _is_of_others(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name in _OF_OTHERS or (folder / "pyvenv.cfg").exists()
 
 
 def _read(page: Document, given: Mapping[str, object]) -> Suite:
@@ -120,6 +134,7 @@ class _Builder:
             cases=_linked(cases, self._references),
             setup=setup,
             variables=self._variables,
+            names=frozenset([*fields.get("variables", {}), *names_in(self._page.text)]),
             serial=fields.get("serial", False),
         )
 
@@ -179,12 +194,14 @@ class _Builder:
         method, params = self._call(said)
         responder = values.get("inputResponder") or defaults.get("inputResponder")
         expect = values.get("expect")
+        may_be_unused = values.get("unusedResponses", defaults.get("unusedResponses")) == "ignore"
         return Case(
             name=values.get("name") or f"setup {number + 1}: {method}",
             place=said.place,
             method=method,
             params=params,
             answers={**defaults.get("inputResponses", {}), **values.get("inputResponses", {})},
+            needed_answers=() if may_be_unused else tuple(values.get("inputResponses", ())),
             responder=None if responder is None else _responder(responder),
             expect=() if expect is None else self._expectations(expect),
             capture={name: self._capture(said, name, value) for name, value in values.get("capture", {}).items()},

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter, time
 from types import TracebackType
@@ -46,6 +47,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every round is run twice, and on a fresh server, and compared."""
     effects: Sequence[str] = ()
     """Functions that must not run in several rounds, by name, for ``replay_safety``."""
+
+    def __post_init__(self) -> None:
+        if self.replay_safety and (self.replay is not None or self.era == "legacy"):
+            what = "a recording runs nothing" if self.replay is not None else "in the older era a call is run once"
+            raise ValueError(f"Replay safety is about rounds that a server runs again, and {what}")
 
 
 class Running:
@@ -128,7 +134,11 @@ class Running:
         if folder is None:
             return None
         parts = [self.suite.name, "" if self._era == "auto" else self._era, case]
-        return folder / ("-".join(re.sub(r"[^\w-]+", "-", part).strip("-") for part in parts if part) + ".json")
+        name = "-".join(_slug(part) for part in parts if part)
+        if sum(other.isolated and _slug(other.name) == _slug(case) for other in self.suite.cases) > 1:
+            # Two tests must not have one file.
+            name += f"-{blake2b(case.encode(), digest_size=3).hexdigest()}"
+        return folder / f"{name}.json"
 
     async def _tried(self, case: Case, instance: Instance, values: dict[str, object]) -> Outcome:
         mark, begun = instance.mark(), perf_counter()
@@ -140,13 +150,14 @@ class Running:
         try:
             if not problem:
                 found += checks(case, made.seen, self.snapshots)
+                found += _unused(case, made, found)
                 found += _captured(case, made.seen, values)
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
             problem = str(fault)
         if self.settings.replay_safety and not problem and self._is_replayed(made, instance):
             from antiphon.testing.suite.safety import safety  # 40 ms, and few want it
 
-            found.append(await safety(case, instance, self.settings.effects))
+            found.append(await safety(case, instance, self.settings.effects, may_fail=made.seen.has_failed))
         drifts = instance.drifts()
         if drifts:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
@@ -199,6 +210,7 @@ class Running:
             method=str(fill(case.method)),
             params=fill(case.params),
             answers=fill(case.answers),
+            needed_answers=tuple(fill(dict.fromkeys(case.needed_answers))),
             responder=None if case.responder is None else _responder(fill, case.responder),
             expect=tuple(msgspec.structs.replace(each, value=fill(each.value)) for each in case.expect),
         )
@@ -217,12 +229,29 @@ class SetupFailed(Unstarted):
         self.outcome = outcome
 
 
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w-]+", "-", text).strip("-")
+
+
 def _responder(fill: Callable[[Any], Any], responder: Responder) -> Responder:
     return Responder(url=str(fill(responder.url)), headers=fill(responder.headers), timeout=responder.timeout)
 
 
 def _stray(instance: Instance) -> str:
     return printed(instance.stray).replace("It printed", "The server printed", 1)
+
+
+def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:
+    """An answer that nobody asked for: the test does not do what its author meant."""
+    is_told = made.seen.has_failed and not all(check.passed for check in found)  # it did not get so far
+    if not made.unused or is_told:
+        return []
+    asked = ", ".join(repr(question.key) for question in made.seen.asked) or "nothing"
+    why = (
+        f"Answers that were not asked for: {', '.join(made.unused)}. The server asked {asked}."
+        " ('unusedResponses: ignore' allows it)"
+    )
+    return [Check(name="inputResponses", passed=False, problem=why, place=case.place)]
 
 
 def _captured(case: Case, seen: Seen, values: dict[str, object]) -> list[Check]:

@@ -12,12 +12,20 @@ from antiphon.testing.suite.outcome import Check
 from antiphon.testing.suite.suite import Case
 
 
-async def safety(case: Case, instance: Instance, effects: Sequence[str] = ()) -> Check:
-    """Whether a test's call is safe to replay. It is made several times more, on servers of its own."""
+async def safety(case: Case, instance: Instance, effects: Sequence[str] = (), *, may_fail: bool = False) -> Check:
+    """Whether a test's call is safe to replay. It is made several times more, on servers of its own.
+
+    One that has failed in the test ``may_fail`` there, too.
+    """
     call = {"method": case.method, "params": case.params}
     try:
         report = await check_replay_safety(
-            _target(instance), call, script_of(case), effects=effects, max_rounds=case.max_rounds
+            _target(instance),
+            call,
+            script_of(case),
+            effects=effects,
+            max_rounds=case.max_rounds,
+            may_fail=may_fail,
         )
     except (AntiphonError, ValueError, TypeError) as fault:
         return Check(name="replay safety", passed=False, problem=f"It cannot be checked: {fault}", place=case.place)

@@ -50,6 +50,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return self.result is not None and self.result.get("isError") is True
 
     @property
+    def has_failed(self) -> bool:
+        return self.error is not None or self.is_error
+
+    @property
     def text(self) -> object:
         """The texts of the result, one a line; ABSENT if it has none."""
         texts = _texts(self.result or {})

@@ -1,5 +1,11 @@
 """Snapshots: results that were kept, one file of JSON beside each suite."""
 
+import os
+import re
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +16,8 @@ from antiphon.types import JsonObject
 
 FOLDER: Final = "__snapshots__"
 IGNORED: Final = "(ignored)"
+LONGEST: Final = 150
+"""Characters of a name that a file's name has: some file systems take 255 bytes and no more."""
 
 
 class SnapshotsBroken(ValueError):
@@ -23,7 +31,8 @@ class Snapshots:
         self.file = file
         self.update = update
         self._kept: JsonObject | None = None
-        self._changed = False
+        self._changed: JsonObject = {}
+        self._takers: dict[str, str] = {}
 
     @classmethod
     def beside(cls, suite: Path, *, update: bool = False) -> "Snapshots":
@@ -33,33 +42,80 @@ class Snapshots:
         """What was kept under a name; ABSENT if nothing was."""
         return self._read().get(name, ABSENT)
 
-    def put(self, name: str, value: object) -> None:
-        if self._read().get(name, ABSENT) != value:
-            self._read()[name] = value
-            self._changed = True
+    def put(self, name: str, value: object, *, by: str = "") -> str:
+        """Keep a value; or the name of another one who has kept a different value there since this was made."""
+        differs = self._read().get(name, ABSENT) != value
+        other = self._takers.setdefault(name, by)
+        if other != by:
+            return other if differs else ""
+        if differs:
+            self._read()[name] = self._changed[name] = value
+        return ""
 
     def save(self) -> bool:
-        """Write what has changed; whether anything had."""
+        """Write what has changed, beside what others have written meanwhile; whether anything had."""
         if not self._changed:
             return False
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        text = msgspec.json.format(msgspec.json.encode(dict(sorted(self._read().items()))), indent=2)
-        self.file.write_bytes(text + b"\n")
-        self._changed = False
+        with _alone_in(self.file.parent):
+            self._kept = {**self._from_file(), **self._changed}
+            text = msgspec.json.format(msgspec.json.encode(dict(sorted(self._kept.items()))), indent=2)
+            made = self.file.with_name(f".{self.file.name}.new")
+            made.write_bytes(text + b"\n")
+            # At once: whoever reads meanwhile has the whole of one or the other.
+            made.replace(self.file)
+        self._changed = {}
         return True
 
     def _read(self) -> JsonObject:
         if self._kept is None:
-            try:
-                self._kept = msgspec.json.decode(self.file.read_bytes(), type=dict[str, Any])
-            except FileNotFoundError:
-                self._kept = {}
-            except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as fault:
-                raise SnapshotsBroken(
-                    f"The snapshots in {self.file} cannot be read: {fault}."
-                    " Delete the file, and run with --update-snapshots"
-                ) from None
+            self._kept = self._from_file()
         return self._kept
+
+    def _from_file(self) -> JsonObject:
+        try:
+            kept: JsonObject = msgspec.json.decode(self.file.read_bytes(), type=dict[str, Any])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as fault:
+            raise SnapshotsBroken(
+                f"The snapshots in {self.file} cannot be read: {fault}."
+                " Delete the file, and run with --update-snapshots"
+            ) from None
+        return kept
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Generator[None]:
+    """While this lasts, no other process has the folder to itself: it waits for its turn."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        # A folder cannot be locked there, so a file stands for it.
+        with (folder / ".lock").open("ab") as file:
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+            try:
+                yield
+            finally:
+                file.seek(0)
+                msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+    else:
+        import fcntl
+
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(number)
+
+
+def file_name(label: str) -> str:
+    """The name of a file for what a label stands for; two labels never have one file."""
+    simple = re.sub(r"[^\w.=-]+", "_", label)[:LONGEST]
+    if simple == label:
+        return f"{simple}.json"
+    return f"{simple}-{blake2b(label.encode(), digest_size=3).hexdigest()}.json"
 
 
 def without(value: Any, paths: list[JsonPath]) -> Any:

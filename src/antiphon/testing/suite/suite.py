@@ -73,6 +73,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     params: JsonObject
     answers: JsonObject = {}
+    needed_answers: tuple[str, ...] = ()
+    """The names of those that must be used: what a suite says for all its tests need not be."""
     responder: Responder | None = None
     expect: tuple[Expectation, ...] = ()
     capture: Mapping[str, Capture] = {}
@@ -105,5 +107,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     setup: tuple[Case, ...] = ()
     """Calls that go before the tests, on every server that is started for them."""
     variables: JsonObject = {}
+    names: frozenset[str] = frozenset()
+    """The variables that it has, or refers to."""
     serial: bool = False
     """Whether its tests keep their order whatever the number of jobs."""
