@@ -57,13 +57,19 @@ def asgi(
 def stdio(service: "Service") -> None:
     """Serve standard streams until they end."""
     from antiphon.transports import stdio  # threads and signals that HTTP does not need
+    from antiphon.transports.ending import end_with_the_rest
 
     older: Any = None
     with contextlib.suppress(ModuleNotFoundError):
         from antiphon.legacy.pipe import PipeDesk
 
         older = PipeDesk
-    asyncio.run(stdio.serve(service, older=older))
+
+    async def serve() -> None:
+        await stdio.serve(service, older=older)
+        await end_with_the_rest()
+
+    asyncio.run(serve())
 
 
 def connect(

@@ -1,5 +1,8 @@
 """What a server said may be believed for a while, and no longer."""
 
+import asyncio
+from contextlib import aclosing
+
 import pytest
 
 from antiphon import Accepted, Client, Context, Server
@@ -139,3 +142,39 @@ async def test_a_real_servers_lifetimes_are_honoured(clock):
         assert [(await client.read_resource("text://x")).text for _ in range(2)] == ["1", "1"]
         clock.now += 5
         assert (await client.read_resource("text://x")).text == "2"
+
+
+@pytest.mark.parametrize("method", ["tools/list", "resources/read"])
+async def test_what_was_under_way_when_something_changed_is_not_kept(method):
+    arrived, gate, subscribed = asyncio.Event(), asyncio.Event(), asyncio.Queue()
+
+    class Slow(Scripted):
+        async def request(self, message, *, headers, on_notification=None):
+            if message["method"] == "subscriptions/listen":
+                on_notification({"method": "notifications/subscriptions/acknowledged", "params": {}})
+                subscribed.put_nowait(on_notification)
+                await asyncio.Event().wait()
+            return await super().request(message, headers=headers)
+
+    async def stale(_message):
+        arrived.set()
+        await gate.wait()
+        return {**tools("old", ttl=5000), "contents": [{"uri": "a:b", "text": "old"}]}
+
+    fresh = {**tools("new", ttl=5000), "contents": [{"uri": "a:b", "text": "new"}]}
+    async with Client(Slow(stale, fresh)) as client:
+
+        async def ask():
+            return await names(client) if method == "tools/list" else [(await client.read_resource("a:b")).text]
+
+        async with aclosing(client.subscribe(tools=True)) as subscription:
+            heard = asyncio.ensure_future(anext(subscription))
+            tell = await subscribed.get()
+            asking = asyncio.create_task(ask())
+            await arrived.wait()
+            tell({"method": "notifications/tools/list_changed", "params": {}})
+            await heard
+            gate.set()
+            assert await asking == ["old"]
+            assert await ask() == ["new"]
+            assert await ask() == ["new"]

@@ -1,5 +1,7 @@
 """Server-sent events, cut into pieces anywhere."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,3 +67,18 @@ def test_events_come_whole_however_the_stream_is_cut(payloads, end, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     pieces = [stream[begin:stop] for begin, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     assert fed(*pieces) == payloads
+
+
+def test_many_short_lines_take_the_room_that_is_counted():
+    events = Events(LIMIT := 1 << 20)
+    chunk = b"data:ab\n" * 1000
+    tracemalloc.start()
+    try:
+        for _ in range(LIMIT // 3000 - 1):
+            events.feed(chunk)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * LIMIT
+    (whole,) = events.feed(b"\n")
+    assert set(whole.split(b"\n")) == {b"ab"}

@@ -11,11 +11,12 @@ import signal
 import socket
 import sys
 import time
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from antiphon import Accepted, CallTimeout, Client, Disconnected, PeerBroken, Refused
+from antiphon import Accepted, CallTimeout, Change, Client, Disconnected, PeerBroken, Refused
 from antiphon.transports import child, http1
 from antiphon.transports.child import ChildLink
 from antiphon.transports.http import HttpLink
@@ -839,3 +840,107 @@ serve()
 
 def test_the_pool_keeps_connections_for_less_than_servers_do():
     assert http1.KEPT < 5
+
+
+# --- messages on a pipe that do not say whose they are ------------------------------------------------------------
+
+LOGS = """
+def hint(text): say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": text}})
+def told(method, id_, **params):
+    meta = {"io.modelcontextprotocol/subscriptionId": id_}
+    say({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta, **params}})
+def acknowledge(id_): told("notifications/subscriptions/acknowledged", id_, notifications={"toolsListChanged": True})
+"""
+
+
+async def test_log_messages_are_heard_beside_a_subscription():
+    code = """
+call, listen = read(), read()
+hint("before"); acknowledge(listen["id"]); hint("between")
+told("notifications/tools/list_changed", listen["id"]); hint("after")
+say(done(call))
+sys.stdin.read()
+"""
+    logged, link = [], ChildLink(python(LOGS + code))
+    async with soon(20), Client(link, on_log=lambda _level, data, _logger: logged.append(data)) as client:
+        calling = asyncio.create_task(client.call_tool("x"))
+        async with aclosing(client.subscribe(tools=True)) as subscription:
+            assert await anext(subscription) == Change("tools")
+            assert (await calling).text == "done"
+            await until(lambda: len(logged) == 3)
+    assert logged == ["before", "between", "after"]
+
+
+async def test_a_log_message_is_heard_when_the_newest_request_was_given_up():
+    code = """
+first, second = read(), read()
+hint("one"); hint("two"); hint("three")
+read()  # that the second one is cancelled
+say(done(first))
+sys.stdin.read()
+"""
+    logged, stuck = [], asyncio.Event()
+
+    async def hear(_level, data, _logger):
+        if not stuck.is_set():
+            stuck.set()
+            await asyncio.Event().wait()
+        logged.append(data)
+
+    async with soon(20), Client(ChildLink(python(LOGS + code)), on_log=hear) as client:
+        calling = asyncio.create_task(client.call_tool("x"))
+        given_up = asyncio.create_task(client.call_tool("x"))
+        await stuck.wait()
+        given_up.cancel()
+        await calling
+        await until(lambda: len(logged) == 2)
+    assert logged == ["two", "three"]
+
+
+REFUSED = """
+def refuse(): say({"jsonrpc": "2.0", "error": {"code": -32600, "message": "The message is too long"}})
+"""
+
+
+async def test_an_error_without_an_id_is_the_only_requests():
+    with pytest.raises(Refused, match="too long") as refused:
+        await call_child(REFUSED + "read(); refuse(); sys.stdin.read()")
+    assert refused.value.code == -32600
+
+
+async def test_an_error_without_an_id_is_not_for_a_subscription_that_was_acknowledged():
+    code = """
+acknowledge(read()["id"]); read(); refuse(); sys.stdin.read()
+"""
+    async with soon(20), Client(ChildLink(python(LOGS + REFUSED + code))) as client:
+        listening = asyncio.ensure_future(anext(client.subscribe(tools=True)))
+        await until(lambda: [inbox for inbox in client._link._process.inboxes.values() if inbox.understood])
+        with pytest.raises(Refused, match="too long"):
+            await client.call_tool("x")
+        assert not listening.done()
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_an_error_without_an_id_is_nobodys_where_it_may_be_several_requests(caplog):
+    code = "first, second = read(), read(); refuse(); say(done(first)); say(done(second)); sys.stdin.read()"
+    async with soon(20), Client(ChildLink(python(REFUSED + code))) as client:
+        both = await asyncio.gather(client.call_tool("x"), client.call_tool("x"))
+    assert [one.text for one in both] == ["done", "done"]
+    assert "too long" in caplog.text
+
+
+@pytest.mark.parametrize("size", [5 << 20])
+async def test_a_request_that_is_too_long_for_a_server_fails_at_once(size):
+    server = "from antiphon import Server; app = Server('x'); app.add_tool(lambda text: text, name='echo'); app.run()"
+    deep = []
+    for _ in range(80):
+        deep = [deep]
+    async with soon(20), Client([sys.executable, "-c", server]) as client:
+        await client.discover()
+        holding = asyncio.create_task(anext(client.subscribe(tools=True)))
+        for text in ("x" * size, deep):
+            with pytest.raises(Refused, match="longer|deeper"):
+                await client.call_tool("echo", {"text": text})
+        holding.cancel()
+        await asyncio.gather(holding, return_exceptions=True)

@@ -230,3 +230,12 @@ async def test_a_server_may_still_say_who_it_is_where_older_ones_did():
     async with Client(Scripted({"resultType": "complete", "supportedVersions": [], "serverInfo": info})) as client:
         await client.discover()
         assert client.server.name == "old style"
+
+
+async def test_a_tool_with_a_very_deep_schema_does_not_hide_the_others():
+    schema = {"type": "string"}
+    for _ in range(450):
+        schema = {"type": "object", "properties": {"a": schema}}
+    listed = [{"name": "deep", "inputSchema": schema}, {"name": "good", "inputSchema": {"type": "object"}}]
+    async with Client(Scripted({"resultType": "complete", "tools": listed})) as client:
+        assert "good" in [tool.name for tool in await client.list_tools()]

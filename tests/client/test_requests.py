@@ -419,3 +419,10 @@ async def test_a_promise_that_is_taken_back_is_forgotten():
         await client.call_tool("x")
         await client.list_tools()
         assert (await client.call_tool("x")).text == "done"
+
+
+@pytest.mark.parametrize("id_", [1.0, True, "1", 2, None])
+async def test_a_reply_with_another_id_is_not_the_reply(id_):
+    async with Client(Scripted({"id": id_, "result": done()})) as client:
+        with pytest.raises(PeerBroken, match="not this one"):
+            await client.call_tool("x")

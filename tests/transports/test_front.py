@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import select
 import socket
 import ssl
 import subprocess
@@ -163,6 +164,11 @@ class Site:
         self.events += [(await listener)["type"] for listener in listeners]
         await send({"type": "http.response.start", "status": 200})
         self.gone.set()
+
+    async def do_hear(self, scope, receive, send):
+        self.waiting.set()
+        while (await receive())["type"] == "http.request":
+            pass
 
     async def do_hold(self, scope, receive, send):
         self.waiting.set()
@@ -626,6 +632,39 @@ def test_a_close_in_the_middle_of_a_pipeline_ends_it(wire, site):
     assert site.seen == ["/body", "/goodbye"]
 
 
+@pytest.mark.parametrize("size", [1, 30_000])
+def test_a_client_that_goes_is_noticed_behind_what_it_has_pipelined(dial, site, size):
+    wire = dial()
+    wire.send(post(b"first", path="/wait") + post(b"x" * size))
+    assert site.waiting.wait(5)
+    wire.send(post(b"y" * size))
+    wire.socket.close()
+    assert site.gone.wait(5)
+    assert site.seen == ["/wait"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="this system cannot tell")
+def test_a_client_that_goes_is_noticed_even_behind_what_is_not_read(loop):
+    pytest.importorskip(loop)
+    site = Site()
+    with serving(site, loop=loop, timeout_keep_alive=0.1) as server, Wire(server.port) as wire:
+        wire.send(post(b"first", path="/wait") + post(b"second"))
+        assert site.waiting.wait(5)
+        wire.send(b"x" * (front.HIGH_WATER + 1000))
+        wire.socket.close()
+        assert site.gone.wait(5)
+
+
+def test_what_is_held_for_a_pipeline_is_bounded(wire, site):
+    wire.send(post(b"first", path="/hold") + post(b"second"))
+    assert site.waiting.wait(5)
+    wire.socket.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        wire.send(b"x" * (64 << 20))
+    site.gate.set()
+
+
 # --- responses ----------------------------------------------------------------------------------------------------
 
 
@@ -932,6 +971,26 @@ def test_a_server_that_stops_does_not_wait_for_those_it_refused():
         assert piped.reply().status == 400
         assert piped.closed
         assert refused.closed
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("start", [b"", b"POST /bo", post(b"x" * 100)[:-50], chunked(b"x" * 100)[:-60]])
+def test_a_server_that_stops_does_not_wait_for_a_request_that_is_not_whole(loop, start):
+    pytest.importorskip(loop)
+    site = Site()
+    with serving(site, loop=loop) as server, Wire(server.port) as wire, Wire(server.port) as busy:
+        busy.send(post(b"first", path="/hold") + start)
+        assert site.waiting.wait(5)
+        site.waiting.clear()
+        wire.send(start.replace(b"/body", b"/hear"))
+        if b"\r\n\r\n" in start:
+            assert site.waiting.wait(5)
+        server.should_exit = True
+        assert wire.closed
+        site.gate.set()
+        assert busy.reply().body == b"first"
+        assert busy.closed
+    assert site.seen == ["/hold", "/hear"][: 1 + (b"\r\n\r\n" in start)]
 
 
 def test_a_server_that_can_wait_no_longer_cancels(caplog):

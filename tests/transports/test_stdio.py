@@ -11,6 +11,7 @@ import textwrap
 
 import pytest
 
+from antiphon import Context, Server
 from messages import REVISION, SUBSCRIPTION, check_notification, check_reply, request, tool_call
 
 DEADLINE = 10.0
@@ -448,8 +449,38 @@ def test_a_line_may_be_as_long_as_the_limit_and_no_longer(peer):
         reply = one.read()
         assert reply["error"]["code"] == -32600
         assert "1000" in reply["error"]["message"]
-        assert "id" not in reply
+        assert reply["id"] == "long"
         assert one.call(tool_call("echo", id=length))["id"] == length
+
+
+def nested(depth, **members):
+    """A message that is too deep, as text; its members come in the order given, ``params`` being the deep one."""
+    deep = "[" * depth + "]" * depth
+    parts = [f'"{key}":{deep if key == "params" else json.dumps(value)}' for key, value in members.items()]
+    return ("{" + ",".join(parts) + "}").encode()
+
+
+@pytest.mark.parametrize("depth", [80, 100_000])
+def test_a_message_that_is_too_deep_is_refused_by_its_id(peer, depth):
+    one = peer()
+    for id_ in (7, "seven"):
+        first = nested(depth, jsonrpc="2.0", id=id_, method="tools/call", params=None)
+        last = nested(depth, method="tools/call", params=None, jsonrpc="2.0", id=id_)
+        for line in (first, last):
+            one.write(line + b"\n")
+            reply = one.read()
+            assert (reply["id"], reply["error"]["code"]) == (id_, -32600)
+
+
+def test_a_refused_message_with_the_id_of_one_under_way_is_refused_without_it(peer):
+    one = peer()
+    waiting = tool_call("wait_for", {"name": "a"}, id=5, progress="t")
+    one.write(waiting)
+    assert one.read()["method"] == "notifications/progress"
+    one.write(nested(80, jsonrpc="2.0", id=5, method="tools/call", params=None) + b"\n")
+    assert "id" not in one.read()
+    one.call(tool_call("open_gate", {"name": "a"}, id=6))
+    assert text_of(one.reply_to(waiting)) == "waited"
 
 
 # --- the end ------------------------------------------------------------------------------------------------------
@@ -488,6 +519,30 @@ def test_a_thread_that_never_finishes_does_not_keep_the_process(peer):
     assert one.call(tool_call("echo", id=2))["id"] == 2
     one.process.stdin.close()
     assert one.process.wait(5) == 0
+
+
+def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process(peer):
+    one = peer(
+        """
+        from antiphon.transports import ending
+
+        stdio.GRACE = ending.GRACE = 0.1
+
+        @app.tool
+        async def immortal(ctx: Context) -> str:
+            await ctx.progress(1)
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except BaseException:
+                    pass
+        """
+    )
+    one.write(tool_call("immortal", id="i", progress="t"))
+    assert one.read()["method"] == "notifications/progress"
+    left, errors, code = one.end()
+    assert (left, code) == ([], 0)
+    assert "immortal" in errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -590,3 +645,145 @@ async def test_the_rest_of_a_line_that_is_too_long_is_not_taken_for_a_message(ap
     (reply,) = map(json.loads, written)
     assert reply["error"]["code"] == -32600
     assert "1000" in reply["error"]["message"]
+
+
+# --- a client that does not read ----------------------------------------------------------------------------------
+
+
+class Plumbing:
+    """A Pipe on two real pipes, and the client's ends of them."""
+
+    def __init__(self, app):
+        from antiphon.transports.stdio import Pipe
+
+        self.source, self._into = os.pipe()
+        self._out_of, self.sink = os.pipe()
+        self._pipe = Pipe(app, self.source, self.sink)
+
+    async def __aenter__(self):
+        self.serving = asyncio.ensure_future(self._pipe.run())
+        return self
+
+    async def __aexit__(self, *exc):
+        self.leave()
+        await asyncio.wait_for(self.serving, DEADLINE)
+        os.close(self.source)
+        os.close(self.sink)
+
+    def write(self, *messages):
+        os.write(self._into, b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+
+    def stop_reading(self):
+        if self._out_of is not None:
+            os.close(self._out_of)
+            self._out_of = None
+
+    def end(self):
+        if self._into is not None:
+            os.close(self._into)
+            self._into = None
+
+    def leave(self):
+        self.end()
+        self.stop_reading()
+
+    async def read_until(self, id_):
+        """All messages up to the reply to one of them."""
+        found, rest = [], b""
+        while not any(message.get("id") == id_ for message in found):
+            rest += await asyncio.wait_for(asyncio.to_thread(os.read, self._out_of, 65536), DEADLINE)
+            *lines, rest = rest.split(b"\n")
+            found += map(json.loads, lines)
+        return found
+
+
+SIZE = 20_000
+
+
+@pytest.fixture
+def talker(app):
+    """A server with a tool that says a lot."""
+    app.said = 0
+    app.stopped = asyncio.Event()
+
+    @app.tool
+    async def talk(ctx: Context) -> str:
+        try:
+            for number in range(1000):
+                await ctx.progress(number, message="x" * SIZE)
+                app.said += 1
+        finally:
+            app.stopped.set()
+        return "done"
+
+    @app.tool
+    async def large() -> str:
+        return "x" * (2 << 20)
+
+    @app.tool
+    async def small() -> str:
+        app.stopped.set()
+        return "x"
+
+    return app
+
+
+async def test_a_handler_waits_for_a_client_that_does_not_read(talker):
+    from antiphon.transports import stdio
+
+    async with Plumbing(talker) as plumbing:
+        plumbing.write(tool_call("talk", id="t", progress="p"), tool_call("small", id="s"))
+        await asyncio.wait_for(talker.stopped.wait(), DEADLINE)
+        assert SIZE * talker.said < 2 * stdio.MAX_UNSENT
+        told = await plumbing.read_until("t")
+        assert len([message for message in told if "method" in message]) == 1000
+
+
+async def test_a_handler_that_waits_can_be_cancelled(talker):
+    async with Plumbing(talker) as plumbing:
+        plumbing.write(tool_call("talk", id="t", progress="p"), tool_call("small", id="s"))
+        await asyncio.wait_for(talker.stopped.wait(), DEADLINE)
+        talker.stopped.clear()
+        plumbing.write(cancel("t"))
+        await asyncio.wait_for(talker.stopped.wait(), DEADLINE)
+        assert talker.said < 1000
+        assert "t" not in {message.get("id") for message in await plumbing.read_until("s")}
+
+
+async def test_a_reply_waits_as_well_and_is_not_sent_once_it_was_cancelled(talker):
+    async with Plumbing(talker) as plumbing:
+        plumbing.write(tool_call("large", id="l"), tool_call("small", id="s"))
+        await asyncio.wait_for(talker.stopped.wait(), DEADLINE)
+        plumbing.write(cancel("s"), tool_call("small", id="after"))
+        ids = [message["id"] for message in await plumbing.read_until("after")]
+        assert ids == ["l", "after"]
+
+
+@pytest.mark.parametrize("how", ["end", "stop_reading", "leave"])
+async def test_the_end_is_not_held_up_by_who_waits(talker, monkeypatch, how):
+    from antiphon.transports import stdio
+
+    monkeypatch.setattr(stdio, "GRACE", 0.1)
+    async with Plumbing(talker) as plumbing:
+        plumbing.write(tool_call("talk", id="t", progress="p"), tool_call("small", id="s"))
+        await asyncio.wait_for(talker.stopped.wait(), DEADLINE)
+        getattr(plumbing, how)()
+        await asyncio.wait_for(asyncio.shield(plumbing.serving), DEADLINE)
+        assert talker.said == 1000 if how == "stop_reading" else talker.said
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, SystemExit, asyncio.CancelledError, RuntimeError])
+async def test_whatever_comes_out_of_the_service_is_an_internal_error(fault, caplog):
+    class Broken(Server):
+        async def answer(self, message, *args):
+            if message["id"] == "broken":
+                raise fault
+            return await super().answer(message, *args)
+
+    async with Plumbing(Broken("broken")) as plumbing:
+        plumbing.write(request("server/discover", id="broken"))
+        (refused,) = await plumbing.read_until("broken")
+        assert refused["error"]["code"] == -32603
+        plumbing.write(request("server/discover", id="fine"))
+        assert "result" in (await plumbing.read_until("fine"))[0]
+    assert "a request failed" in caplog.text

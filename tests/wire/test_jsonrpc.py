@@ -299,3 +299,38 @@ def test_what_is_encoded_is_one_line(value):
     encoded = jsonrpc.encode({"value": value})
     assert b"\n" not in encoded
     assert json.loads(encoded) == {"value": value}
+
+
+# --- the id of a message that is not decoded ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "id_"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":', b"]]}", 7),
+        (b' { "method" : "x" , "id" : "a b" , "params', b"]]}", "a b"),
+        (b'{"method":"x","params":', b'}},"jsonrpc":"2.0","id":-7}', -7),
+        (b'{"method":"x","params":', b'}} , "id" : "a" } \r', "a"),
+        (b'{"id":7,', b',"id":7}', 7),
+        # Not beyond doubt.
+        (b'{"id":7,', b',"id":8}', None),
+        (b'{"params":{"id":7,', b"}}", None),
+        (b'{"x":"","id":7,', b"}}", None),
+        (b'{"method":"x","params":', b'{"id":7}}', None),
+        (b'{"method":"x","params":', b'\\"id":7}', None),
+        (b'{"method":"x","params":', b'"a\\",\\"id\\":7}"}', None),
+        (b'{"id":7.0,', b"}", None),
+        (b'{"id":null,', b"}", None),
+        (b'{"id":true,', b"}", None),
+        (b'{"id":"\xff",', b"}", None),
+        (b"", b"", None),
+    ],
+)
+def test_an_id_is_read_from_the_ends_of_a_message(start, end, id_):
+    found = jsonrpc.id_in(start, end)
+    assert (found, type(found)) == (id_, type(id_))
+
+
+@given(start=st.binary(max_size=300), end=st.binary(max_size=300))
+def test_any_ends_have_an_id_or_none(start, end):
+    assert isinstance(jsonrpc.id_in(start, end), int | str | None)

@@ -282,6 +282,7 @@ class Client:
         The client's handlers answer, unless answers are sent in with ``asend``.
         """
         call = _call(method, params)
+        age = self._cache.age
         budget = self._servers_time(self._timeout)
         steps = rounds(call, max_rounds=self._max_rounds)
         step = next(steps)
@@ -307,7 +308,7 @@ class Client:
         except BaseException as fault:
             self._abandon(step, fault)
             raise
-        yield Round(number=count, questions={}, result=self._checked(method, call, result, count))
+        yield Round(number=count, questions={}, result=self._checked(method, call, result, count, age))
 
     # --- changes --------------------------------------------------------------------------------------------------
 
@@ -325,15 +326,13 @@ class Client:
             try:
                 # A server that does not even acknowledge is not waited for; a quiet one is.
                 with self._servers_time(self._timeout):
-                    agreed = await _next(news)
+                    early, agreed = await _agreement(news)
                 _warn_of(changes.left_out(filter_, agreed))
-                self._cache.clear()
                 for unseen in changes.everything_in(filter_) if heard_before else ():
                     yield unseen
                 wait, heard_before = FIRST_WAIT, True
                 while True:
-                    change = changes.change_in(await _next(news))
-                    self._cache.clear()
+                    change = changes.change_in(early.pop(0) if early else await _next(news))
                     if change is not None:
                         yield change
             except (Disconnected, Refused) as fault:
@@ -351,8 +350,18 @@ class Client:
     async def _listen(self, filter_: JsonObject, news: "asyncio.Queue[JsonObject | CallFailed]") -> None:
         """One stream of changes, from its request to its end, which is always a fault."""
         end: CallFailed = Disconnected("The client was closed")
+        hear = self._teller(None)
+
+        def tell(message: JsonObject) -> Awaitable[None] | None:
+            if message["method"] == "notifications/message":
+                return hear(message)
+            # At once, and not when somebody looks at the news: what is under way is stale from here on.
+            self._cache.clear()
+            news.put_nowait(message)
+            return None
+
         try:
-            await self._request("subscriptions/listen", {"notifications": filter_}, tell=news.put_nowait)
+            await self._request("subscriptions/listen", {"notifications": filter_}, tell=tell)
             end = Disconnected("The server ended the subscription")
         except CallFailed as fault:
             end = fault
@@ -367,6 +376,7 @@ class Client:
         """Drive a call to its end: the generator says what it needs, this does it."""
         steps = rounds(params, max_rounds=self._max_rounds)
         step = next(steps)
+        age = self._cache.age
         with self._servers_time(self._timeout if timeout is None else timeout) as budget:
             try:
                 while True:
@@ -386,7 +396,7 @@ class Client:
                         step = steps.send(reply)
                     except StopIteration as end:
                         result, count = end.value
-                        return self._checked(method, params, result, count)
+                        return self._checked(method, params, result, count, age)
             except BaseException as fault:
                 self._abandon(step, fault)
                 raise
@@ -400,13 +410,14 @@ class Client:
         if not isinstance(step, Leg):
             step = steps.send(responses)
         assert isinstance(step, Leg)
+        age = self._cache.age
         with self._servers_time(self._timeout):
             reply = await self._request(method, step.params)
         try:
             waiting = steps.send(reply)
         except StopIteration as end:
             result, count = end.value
-            return Complete(self._checked(method, params, result, count))
+            return Complete(self._checked(method, params, result, count, age))
         assert isinstance(waiting, Questions | Pause)
         try:
             return self._pending(method, params, waiting)
@@ -468,13 +479,13 @@ class Client:
     def _servers_time(self, seconds: float | None) -> Budget:
         return Budget(self._deadlines, "server", seconds)
 
-    def _checked(self, method: str, params: JsonObject, result: JsonObject, count: int) -> Result:
+    def _checked(self, method: str, params: JsonObject, result: JsonObject, count: int, age: int) -> Result:
         made = read_result(method, result, count)
         if isinstance(made, CallResult):
             self._catalogue.check(params["name"], made)
         elif isinstance(made, ReadResult) and count == 1:
             # server/utilities/caching, Cache Key: never what came of answers.
-            self._cache.keep(method, params, result)
+            self._cache.keep(method, params, result, age)
         return made
 
     # --- requests -------------------------------------------------------------------------------------------------
@@ -524,7 +535,8 @@ class Client:
             raise
         finally:
             self._budgets.pop(id_, None)
-        if reply.get("id") != id_:
+        if reply.get("id") != id_ or type(reply["id"]) is not int:
+            # To Python, 1 is 1.0 and True as well.
             raise PeerBroken(f"The server answered request {reply.get('id')!r}, and not this one")
         result = reply.get("result")
         if type(result) is not dict:
@@ -571,8 +583,9 @@ class Client:
     async def _cached(self, method: str, params: JsonObject) -> JsonObject:
         result = self._cache.get(method, params)
         if result is None:
+            age = self._cache.age
             result = await self._plain(method, params)
-            self._cache.keep(method, params, result)
+            self._cache.keep(method, params, result, age)
         return result
 
     async def _plain(self, method: str, params: JsonObject) -> JsonObject:
@@ -630,6 +643,14 @@ def _server_of(result: JsonObject) -> Implementation | None:
     info = meta.get(SERVER_INFO) if type(meta) is dict else None
     # Some servers still say it where the older revisions did.
     return implementation(info or result.get("serverInfo"))
+
+
+async def _agreement(news: "asyncio.Queue[JsonObject | CallFailed]") -> tuple[list[JsonObject], JsonObject]:
+    """The acknowledgement of a subscription, and what a server told before it."""
+    early: list[JsonObject] = []
+    while (message := await _next(news))["method"] != "notifications/subscriptions/acknowledged":
+        early.append(message)
+    return early, message
 
 
 async def _next(news: "asyncio.Queue[JsonObject | CallFailed]") -> JsonObject:

@@ -16,7 +16,7 @@ class Events:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._line = bytearray()
-        self._data: list[bytes] = []
+        self._data: bytes | bytearray | None = None
         self._size = 0
         self._was_cr = False
 
@@ -31,17 +31,27 @@ class Events:
             whole = bytes(self._line) + line if self._line else line
             self._line.clear()
             if not whole:
-                if self._data:
-                    found.append(b"\n".join(self._data))
-                    self._data.clear()
+                if self._data is not None:
+                    found.append(bytes(self._data))
+                    self._data = None
                 self._size = 0
             elif whole.startswith(b"data:") or whole == b"data":
                 data = whole[6:] if whole.startswith(b"data: ") else whole[5:]
-                self._data.append(data)
+                self._add(data)
                 self._grow(len(data) + 1)
         self._line += rest
         self._grow(0)
         return found
+
+    def _add(self, data: bytes) -> None:
+        """Joined as it comes: many short pieces would take many times the room of what they say."""
+        if self._data is None:
+            self._data = data
+            return
+        if type(self._data) is not bytearray:
+            self._data = bytearray(self._data)
+        self._data += b"\n"
+        self._data += data
 
     def _grow(self, by: int) -> None:
         self._size += by

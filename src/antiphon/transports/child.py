@@ -64,6 +64,8 @@ class ChildLink:
             return reply
         finally:
             del process.inboxes[inbox.id]
+            if not replied:
+                process.pass_on(inbox)
             if not replied and process.hears:
                 # basic/transports/stdio, Cancellation: there is no stream to close, so say it.
                 process.send(notification("notifications/cancelled", {"requestId": inbox.id}))
@@ -116,13 +118,16 @@ class ChildLink:
 class Inbox:
     """What comes back for one request: its notifications, then its reply."""
 
-    __slots__ = ("_fault", "_messages", "_tell", "_waiter", "id", "mark")
+    __slots__ = ("_answered", "_fault", "_messages", "_tell", "_waiter", "id", "mark", "understood")
 
     def __init__(self, message: JsonObject, on_notification: OnNotification | None) -> None:
         self.id = message["id"]
         self.mark = _params(message).get("_meta", {}).get(PROGRESS_TOKEN)
+        self.understood = False
+        """Whether the server has said something that is for this request."""
         self._tell = on_notification
         self._messages: list[JsonObject] = []
+        self._answered = False
         self._fault: CallFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -138,8 +143,23 @@ class Inbox:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
+    @property
+    def listens(self) -> bool:
+        return self._tell is not None
+
+    @property
+    def logs(self) -> list[JsonObject]:
+        """The log messages that nobody was told of yet."""
+        return [message for message in self._messages if message.get("method") == _LOG]
+
     def put(self, message: JsonObject) -> None:
-        if self._tell is not None or "method" not in message:
+        if self._answered:
+            # Nothing follows a reply; but a log message is anybody's, and is told while there is somebody.
+            if message.get("method") == _LOG and self._tell is not None:
+                self._messages.insert(-1, message)
+            return
+        self._answered = "method" not in message
+        if self._answered or self._tell is not None:
             self._messages.append(message)
             self._wake()
 
@@ -306,27 +326,51 @@ class Process(asyncio.SubprocessProtocol):
                 return read_messages(line)
         return []
 
+    def pass_on(self, inbox: Inbox) -> None:
+        """A request was given up: what it was to tell for others is told by others."""
+        for message in inbox.logs:
+            self._sort(message)
+
     def _sort(self, message: JsonObject) -> None:
-        inbox = self._inbox(message)
+        if message.get("method") == _LOG:
+            # It does not say whose it is: whoever listens tells it to the client.
+            inbox = next((inbox for inbox in reversed(self.inboxes.values()) if inbox.listens), None)
+        else:
+            inbox = self._inbox(message)
+            if inbox is not None:
+                inbox.understood = True
         if inbox is not None:
             inbox.put(message)
 
     def _inbox(self, message: JsonObject) -> Inbox | None:
-        """Whose message it is: by id, by progress token, by subscription; a log message is anybody's."""
+        """Whose message it is: by id, by progress token, by subscription."""
         method, params = message.get("method"), _params(message)
         if method is None:
             id_ = message.get("id")
+            if id_ is None and "error" in message:
+                return self._not_understood(message)
         elif method == "notifications/progress":
             mark = params.get(PROGRESS_TOKEN)
             return next((inbox for inbox in self.inboxes.values() if mark is not None and inbox.mark == mark), None)
-        elif method == "notifications/message":
-            return next(reversed(self.inboxes.values()), None)
         elif method == "notifications/cancelled":
             id_ = params.get("requestId")
         else:
             meta = params.get("_meta")
             id_ = meta.get(SUBSCRIPTION_ID) if type(meta) is dict else None
         return self.inboxes.get(id_) if type(id_) is int else None
+
+    def _not_understood(self, message: JsonObject) -> Inbox | None:
+        """The one request that the server can mean with an error that names none (2026-07-28, basic, Error Responses).
+
+        Where it may be about several, it is nobody's: a request that is answered by mistake may still be carried out.
+        """
+        error = message["error"]
+        if type(error) is dict and error.get("code") in _UNREADABLE:
+            open_ = [inbox for inbox in self.inboxes.values() if not inbox.understood]
+            if len(open_) == 1:
+                return open_[0]
+        log.warning("the server refused a message and does not say which: %.200r", error)
+        return None
 
     def _fail(self, fault: CallFailed) -> None:
         if self.fault is None:
@@ -347,4 +391,7 @@ def _params(message: JsonObject) -> JsonObject:
     return params if type(params) is dict else {}
 
 
+_UNREADABLE = (-32700, -32600)
+"""JSON-RPC 2.0, 5: the errors of a message whose id could not be read."""
+_LOG = "notifications/message"
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)

@@ -6,6 +6,7 @@ or an event for it: a connection looks at its own clock now and then, and only w
 
 import asyncio
 import logging
+import select
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -24,7 +25,7 @@ MAX_HEAD = 128 * 1024
 """Bytes without a whole head, or without a piece of a body, that are read at most; one read more may come with them.
 More than an application's own limit, so that it can refuse in its own words."""
 HIGH_WATER = 64 * 1024
-"""Bytes of a body that may wait unread before the socket is paused."""
+"""Bytes of a body that may wait unread before no more is looked at, and bytes of that before the socket is paused."""
 MAX_PIPELINED = 64
 """Requests that may wait for the one before them. Those that one read brings beyond are left to be sent again
 (RFC 9112, 9.3.2)."""
@@ -83,6 +84,9 @@ class Front(asyncio.Protocol):
         """What is said after the last response."""
         self._lingers = self._stops = False
         self.reading_paused = False
+        self._held = bytearray()
+        """What has arrived since. The socket is read for a while all the same: so a client that goes is noticed."""
+        self._socket_paused = False
         self.writing_paused = False
         self._blocked: list[asyncio.Future[None]] = []
         self._unsent = 0
@@ -101,6 +105,12 @@ class Front(asyncio.Protocol):
         self._timer = self._loop.call_later(self._period, self._look)
 
     def data_received(self, data: bytes) -> None:
+        if self.reading_paused:
+            self._hold(data)
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         try:
             self._feed(data)
         except httptools.HttpParserUpgrade as pause:
@@ -145,9 +155,18 @@ class Front(asyncio.Protocol):
         return self._loop.create_future()
 
     def shutdown(self) -> None:
-        """What uvicorn calls when it stops: an idle connection closes, a busy one after its responses."""
+        """What uvicorn calls when it stops: an idle connection closes, a busy one after its responses.
+
+        A request that is not whole yet is not waited for: its client can tell that nobody has acted on it.
+        """
         self._final = self._stops = True
-        if self._current is None:
+        turn, self._incoming = self._incoming, None
+        if turn is not None:
+            self._feed = _ignore
+            turn.drop()
+            if self._queue and self._queue[-1][0] is turn:
+                self._queue.pop()
+        if self._current is None or self._current is turn:
             self._transport.close()
 
     # --- httptools ------------------------------------------------------------------------------------------------
@@ -282,7 +301,7 @@ class Front(asyncio.Protocol):
         fields = [name + b": " + value + b"\r\n" for name, value in self._headers if name != b"upgrade"]
         self._parser = httptools.HttpRequestParser(self)
         self._feed = self._parser.feed_data
-        self.data_received(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(fields), rest))
+        self._parse(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(fields), rest))
 
     def _refuse_unreadable(self, fault: httptools.HttpParserError) -> None:
         if isinstance(fault, httptools.HttpParserCallbackError):
@@ -308,8 +327,15 @@ class Front(asyncio.Protocol):
                 self._refuse(400, f"More than {MAX_HEAD} bytes are not part of the body")
 
     def _pause(self) -> None:
-        if not self.reading_paused and not self._transport.is_closing():
+        if not self._transport.is_closing():
             self.reading_paused = True
+
+    def _hold(self, data: bytes) -> None:
+        if self._feed is _ignore:
+            return
+        self._held += data
+        if len(self._held) > HIGH_WATER and not self._transport.is_closing():
+            self._socket_paused = True
             self._transport.pause_reading()
 
     def read_on(self) -> None:
@@ -319,8 +345,12 @@ class Front(asyncio.Protocol):
             return
         self.reading_paused = False
         self._since = self._loop.time()
-        if not self._transport.is_closing():
+        if self._socket_paused and not self._transport.is_closing():
+            self._socket_paused = False
             self._transport.resume_reading()
+        if self._held:
+            held, self._held = bytes(self._held), bytearray()
+            self._parse(held)
 
     # --- turns ----------------------------------------------------------------------------------------------------
 
@@ -449,6 +479,9 @@ class Front(asyncio.Protocol):
         if self._transport.is_closing():
             self._look_at_unsent()
             return
+        if self._socket_paused and self._has_hung_up():
+            self._transport.abort()
+            return
         patience = self._patience()
         rest = self._period if patience is None else self._since + patience - self._loop.time()
         self._timer = self._loop.call_later(max(0.01, min(rest, self._period)), self._look)
@@ -472,6 +505,16 @@ class Front(asyncio.Protocol):
             self._refuse(408, "The request did not come to its end in time")
         else:
             self._transport.close()
+
+    def _has_hung_up(self) -> bool:
+        """Whether the client is gone, behind what it has sent and nobody has read; few systems can tell."""
+        flag = getattr(select, "POLLRDHUP", None)
+        socket = self._transport.get_extra_info("socket")
+        if flag is None or socket is None:
+            return False
+        poll = select.poll()
+        poll.register(socket.fileno(), flag)
+        return bool(poll.poll(0))
 
     def _look_at_unsent(self) -> None:
         """A client that does not read does not hold the connection for ever."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.transports.asgi import Endpoint
+from antiphon.transports.ending import end_with_the_rest
 
 
 def run(
@@ -29,6 +30,10 @@ def run(
             # uvicorn would raise the signal once more at the end, and a clean end would look like a violent one.
             self.force_exit = self.should_exit and sig == signal.SIGINT
             self.should_exit = True
+
+        async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().serve(sockets)
+            await end_with_the_rest()
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)

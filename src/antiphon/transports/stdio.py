@@ -1,6 +1,7 @@
 """Standard streams: one JSON message a line, many requests at once."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -10,16 +11,19 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from antiphon.errors import InvalidRequest, ProtocolError
+from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.server.context import Channel
 from antiphon.server.service import Service
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc
-from antiphon.wire.jsonrpc import RequestId, encode, notification
+from antiphon.wire.jsonrpc import LOOK, RequestId, TooDeep, encode, id_in, notification
 
 MAX_LINE = 4 * 1024 * 1024
 GRACE = 5.0
 """Seconds that requests under way may take to finish after the input has ended."""
+
+MAX_UNSENT = 1024 * 1024
+"""Bytes that may wait for a client to read them before those who have more to say wait as well."""
 
 log = logging.getLogger("antiphon")
 
@@ -60,19 +64,18 @@ class Pipe:
         self, service: Service, source: int, sink: int, *, max_line: int = MAX_LINE, older: MakeOlder | None = None
     ) -> None:
         self._service = service
-        self._older = None if older is None else older(service, self._put_line)
         self._source = source
-        self._sink = sink
         self._max_line = max_line
         self._under_way: dict[RequestId | None, asyncio.Task[None]] = {}
         self._batches: set[asyncio.Task[None]] = set()
-        self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._outgoing = Outgoing(sink, self._ended.set)
+        self._older = None if older is None else older(service, self._put_line)
 
     async def run(self) -> None:
         reader = threading.Thread(target=self._read, name="antiphon-stdin", daemon=True)
-        writer = threading.Thread(target=self._write, name="antiphon-stdout", daemon=True)
+        writer = threading.Thread(target=self._outgoing.write, name="antiphon-stdout", daemon=True)
         reader.start()
         writer.start()
         handled = self._on_signals()
@@ -84,7 +87,7 @@ class Pipe:
         finally:
             for number in handled:
                 self._loop.remove_signal_handler(number)
-            self._outgoing.put(None)
+            self._outgoing.end()
             await asyncio.to_thread(writer.join, GRACE)
 
     # --- in -------------------------------------------------------------------------------------------------------
@@ -92,7 +95,7 @@ class Pipe:
     def _read(self) -> None:
         """In a thread: it works on every platform and on every kind of stream."""
         buffered = bytearray()
-        skipping = False
+        skipped: _Skipped | None = None
         while True:
             try:
                 chunk = os.read(self._source, 65536)
@@ -104,44 +107,52 @@ class Pipe:
             for part in lines:
                 line = bytes(buffered) + part
                 buffered.clear()
-                if skipping or len(line) > self._max_line:
-                    skipping = False
-                    self._hand_over(None)
+                if skipped is not None or len(line) > self._max_line:
+                    self._hand_over((skipped or _Skipped()).add(line))
+                    skipped = None
                 elif line.strip():
                     self._hand_over(line)
             buffered += rest
             if len(buffered) > self._max_line:
-                # Keep none of a line that will be refused, however long it gets.
+                # Keep next to none of a line that will be refused, however long it gets.
+                skipped = (skipped or _Skipped()).add(buffered)
                 buffered.clear()
-                skipping = True
-        if skipping:
-            self._hand_over(None)
+        if skipped is not None:
+            self._hand_over(skipped.add(buffered))
         elif buffered.strip():
             self._hand_over(bytes(buffered))
         self._call(self._ended.set)
 
-    def _hand_over(self, line: bytes | None) -> None:
+    def _hand_over(self, line: "bytes | _Skipped") -> None:
         self._call(self._received, line)
 
     def _call(self, function: Any, *args: Any) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear
             self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:
-            return  # the loop is closed: nobody is left to hear
 
-    def _received(self, line: bytes | None) -> None:
+    def _received(self, line: "bytes | _Skipped") -> None:
+        if isinstance(line, _Skipped):
+            self._refuse(line, InvalidRequest(f"The message is longer than {self._max_line} bytes"))
+            return
         try:
-            if line is None:
-                raise InvalidRequest(f"The message is longer than {self._max_line} bytes")
             several = None if self._older is None else self._older.batch(line)
             if several is not None:
                 self._take_batch(several)
                 return
             message = jsonrpc.decode(line)
+        except TooDeep as fault:
+            self._refuse(_Skipped().add(line), fault)
+            return
         except ProtocolError as fault:
             self._put(jsonrpc.error(None, fault))
             return
         self._take(message, self._put_line)
+
+    def _refuse(self, line: "_Skipped", fault: ProtocolError) -> None:
+        """Refuse a message that was not looked at; by its id, so that nobody waits for another answer."""
+        id_ = id_in(line.start, line.end)
+        # The id of a request under way must not be answered twice.
+        self._put(jsonrpc.error(None if id_ in self._under_way else id_, fault))
 
     def _take_batch(self, messages: list[JsonObject]) -> None:
         """2025-03-26, basic, Batching: one line of replies, when all are there."""
@@ -152,6 +163,7 @@ class Pipe:
             if tasks:
                 await asyncio.wait(tasks)
             if replies:
+                await self._outgoing.room()
                 self._put_line(b"[" + b",".join(replies) + b"]")
 
         batch = asyncio.ensure_future(reply())
@@ -187,15 +199,28 @@ class Pipe:
 
     async def _serve(self, message: JsonObject, put: Put) -> None:
         voice = _Voice(self._outgoing)
-        reply: bytes | None
-        if self._older is not None and self._older.claims(message):
-            reply = await self._older.answer(message, voice)
-        else:
-            _, reply = await self._service.answer(message, voice)
+        try:
+            reply = await self._answer(message, voice)
+        except GeneratorExit:
+            raise
+        except BaseException as fault:
+            if isinstance(fault, asyncio.CancelledError) and voice.silenced:
+                raise
+            log.exception("a request failed")
+            id_ = jsonrpc.id_of(message)
+            reply = None if id_ is None else encode(jsonrpc.error(id_, InternalError()))
+        if self._outgoing.is_full:
+            await self._outgoing.room()
         # The id is free again before the reply is out: a quick client may use it at once.
         self._under_way.pop(jsonrpc.id_of(message), None)
         if reply is not None and not voice.silenced:
             put(reply)
+
+    async def _answer(self, message: JsonObject, voice: "_Voice") -> bytes | None:
+        if self._older is not None and self._older.claims(message):
+            return await self._older.answer(message, voice)
+        _, reply = await self._service.answer(message, voice)
+        return reply
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -204,17 +229,6 @@ class Pipe:
 
     def _put_line(self, line: bytes) -> None:
         self._outgoing.put(line + b"\n")
-
-    def _write(self) -> None:
-        """In a thread: a client that does not read must not stop the event loop."""
-        while (line := self._outgoing.get()) is not None:
-            view = memoryview(line)
-            try:
-                while view:
-                    view = view[os.write(self._sink, view) :]
-            except OSError:
-                self._call(self._ended.set)
-                return
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -242,12 +256,104 @@ class Pipe:
             await asyncio.wait([*self._under_way.values(), *self._batches], timeout=GRACE)
 
 
+class _Skipped:
+    """The two ends of a line that is not kept."""
+
+    __slots__ = ("end", "start")
+
+    def __init__(self) -> None:
+        self.start = self.end = b""
+
+    def add(self, part: bytes | bytearray) -> "_Skipped":
+        if not self.start:
+            self.start = bytes(part[:LOOK])
+        self.end = (self.end + part[-LOOK:])[-LOOK:]
+        return self
+
+
+class Outgoing:
+    """Lines on their way to a client, who reads them when it pleases. Anybody may put one, in any thread."""
+
+    def __init__(self, sink: int, broken: Callable[[], None]) -> None:
+        self.is_full = False
+        """Whether whoever can wait should, in ``room``."""
+        self._sink = sink
+        self._broken = broken
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._unsent = 0
+        self._is_open = True
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def put(self, line: bytes) -> None:
+        with self._lock:
+            if not self._is_open:
+                return
+            self._unsent += len(line)
+            if self._unsent > MAX_UNSENT:
+                self.is_full = True
+        self._lines.put(line)
+
+    async def room(self) -> None:
+        """Wait while too much is unsent; those who wait go on one after the other."""
+        while self.is_full:
+            waiter = self._loop.create_future()
+            self._waiting[waiter] = None
+            try:
+                await waiter
+            finally:
+                self._waiting.pop(waiter, None)
+
+    def end(self) -> None:
+        self._lines.put(None)
+
+    def write(self) -> None:
+        """In a thread: a client that does not read must not stop the event loop."""
+        while (line := self._lines.get()) is not None:
+            view = memoryview(line)
+            try:
+                while view:
+                    view = view[os.write(self._sink, view) :]
+            except OSError:
+                self._close()
+                return
+            self._sent(len(line))
+
+    def _sent(self, size: int) -> None:
+        with self._lock:
+            self._unsent -= size
+            # Not before half of it is gone: to wake somebody for every line would cost more than the line.
+            has_room = self.is_full and self._unsent <= MAX_UNSENT // 2
+            if has_room:
+                self.is_full = False
+        if has_room:
+            self._call(self._release)
+
+    def _close(self) -> None:
+        """Nobody reads any more."""
+        with self._lock:
+            self._is_open = self.is_full = False
+        self._call(self._release)
+        self._call(self._broken)
+
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear
+            self._loop.call_soon_threadsafe(function)
+
+
 class _Voice:
     """One request's way out: silent once the request was cancelled (basic/transports/stdio, Cancellation)."""
 
     __slots__ = ("_outgoing", "_task")
 
-    def __init__(self, outgoing: "SimpleQueue[bytes | None]") -> None:
+    def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
         self._task = asyncio.current_task()
 
@@ -256,8 +362,13 @@ class _Voice:
         return self._task is not None and self._task.cancelling() > 0
 
     async def emit(self, message: JsonObject) -> None:
+        if self.silenced:
+            return
+        line = encode(message) + b"\n"
+        if self._outgoing.is_full:
+            await self._outgoing.room()
         if not self.silenced:
-            self._outgoing.put(encode(message) + b"\n")
+            self._outgoing.put(line)
 
 
 class _ProtocolOnly:

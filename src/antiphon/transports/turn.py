@@ -118,10 +118,11 @@ class Turn:
 
     def _take(self) -> Event:
         body, self.body = self.body, b""
-        self._given = not self.more
+        more = self.more
+        self._given = not more
         if self._channel.reading_paused:
-            self._channel.read_on()
-        return {"type": "http.request", "body": bytes(body), "more_body": self.more}
+            self._channel.read_on()  # which may bring the rest
+        return {"type": "http.request", "body": bytes(body), "more_body": more}
 
     async def _news(self) -> None:
         waiter = self._channel.new_waiter()

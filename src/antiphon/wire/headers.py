@@ -78,7 +78,7 @@ def header_params(schema: dict[str, Any]) -> tuple[HeaderParam, ...]:
     server/tools, x-mcp-header: a non-empty token, unique without regard to case, on a string, integer or boolean that
     is reached through ``properties`` alone.
     """
-    found = tuple(_annotated(schema, ()))
+    found = tuple(_annotated(schema))
     everywhere = _count_annotations(schema)
     if everywhere != len(found):
         raise ValueError("x-mcp-header is only allowed on properties that are reached through 'properties' alone")
@@ -89,19 +89,18 @@ def header_params(schema: dict[str, Any]) -> tuple[HeaderParam, ...]:
     return found
 
 
-def _annotated(schema: dict[str, Any], path: tuple[str, ...]) -> list[HeaderParam]:
+def _annotated(schema: dict[str, Any]) -> list[HeaderParam]:
     found: list[HeaderParam] = []
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return found
-    for key, below in properties.items():
-        if not isinstance(below, dict):
-            continue
-        here = (*path, str(key))
-        property_: dict[str, Any] = below
-        if "x-mcp-header" in property_:
-            found.append(_param(property_, here))
-        found += _annotated(property_, here)
+    # A list of what is to be looked at, since a schema may be deeper than Python's stack.
+    left: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), schema)]
+    while left:
+        path, node = left.pop()
+        if path and "x-mcp-header" in node:
+            found.append(_param(node, path))
+        properties = node.get("properties")
+        if isinstance(properties, dict):
+            below = [((*path, str(key)), value) for key, value in properties.items() if isinstance(value, dict)]
+            left += reversed(below)
     return found
 
 
@@ -116,14 +115,17 @@ def _param(schema: dict[str, Any], path: tuple[str, ...]) -> HeaderParam:
 
 
 def _count_annotations(schema: object) -> int:
-    if isinstance(schema, dict):
-        below: list[Any] = list(schema.values())
-        # A property that is itself called "x-mcp-header" holds a schema, an annotation holds a name.
-        own = 1 if "x-mcp-header" in schema and not isinstance(schema["x-mcp-header"], dict) else 0
-        return own + sum(_count_annotations(item) for item in below)
-    if isinstance(schema, list):
-        return sum(_count_annotations(item) for item in schema)
-    return 0
+    count = 0
+    left: list[Any] = [schema]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            # A property that is itself called "x-mcp-header" holds a schema, an annotation holds a name.
+            count += "x-mcp-header" in node and not isinstance(node["x-mcp-header"], dict)
+            left += node.values()
+        elif isinstance(node, list):
+            left += node
+    return count
 
 
 def check_params(params: tuple[HeaderParam, ...], arguments: dict[str, Any], headers: RawHeaders) -> None:

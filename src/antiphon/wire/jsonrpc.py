@@ -1,6 +1,7 @@
 """JSON-RPC 2.0 frames: bytes to a checked message, and messages to bytes."""
 
-from typing import Any, TypeAlias
+import re
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -12,8 +13,23 @@ Message: TypeAlias = dict[str, Any]
 MAX_DEPTH = 64
 """Levels of nesting that a message may have. Arguments deeper than this are an attack or an accident."""
 
+LOOK = 256
+"""Bytes at either end of a message in which its id is looked for where it cannot be decoded."""
+_ID: Final = rb'"id"\s*:\s*(-?(?:0|[1-9][0-9]{0,18})|"[^"\\\x00-\x1f]*")\s*'
+# Both are members of the outermost object: the one has nothing but plain members before it, the other only its end
+# after it.
+_FIRST_ID: Final = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*,\s*)*' + _ID + rb",")
+_LAST_ID: Final = re.compile(rb"[,{]\s*" + _ID + rb"\}\s*\Z")
+
 encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+
+
+class TooDeep(InvalidRequest):
+    """The message is nested deeper than anybody looks; its id may still be read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The message is nested deeper than {MAX_DEPTH} levels")
 
 
 def decode(body: bytes) -> Message:
@@ -25,7 +41,7 @@ def decode(body: bytes) -> Message:
     except (msgspec.MsgspecError, ValueError) as fault:
         raise ParseError(f"The message is not valid JSON: {fault}") from None
     except RecursionError:
-        raise InvalidRequest(f"The message is nested deeper than {MAX_DEPTH} levels") from None
+        raise TooDeep from None
     if type(message) is not dict:
         if type(message) is list:
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
@@ -84,6 +100,18 @@ def id_of(message: object) -> RequestId | None:
     return None
 
 
+def id_in(start: bytes, end: bytes) -> RequestId | None:
+    """The id of a message of which only the two ends are at hand; None unless it stands there beyond doubt."""
+    found = {match[1] for match in (_FIRST_ID.match(start), _LAST_ID.search(end)) if match is not None}
+    if len(found) != 1:
+        return None
+    try:
+        id_: RequestId = _decode(found.pop())
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return id_
+
+
 def result(id_: RequestId, value: object) -> Message:
     return {"jsonrpc": "2.0", "id": id_, "result": value}
 
@@ -114,7 +142,7 @@ def _keys_are_unique(body: bytes, message: Message) -> bool:
     while level:
         depth += 1
         if depth > MAX_DEPTH:
-            raise InvalidRequest(f"The message is nested deeper than {MAX_DEPTH} levels")
+            raise TooDeep
         below: list[Any] = []
         for node in level:
             if type(node) is dict:
