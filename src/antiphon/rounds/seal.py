@@ -422,13 +422,14 @@ def binding(*, method: str, name: str, arguments: object, audience: str | None, 
     `arguments` are decoded JSON; the order of an object's keys does not matter, and absent arguments are `{}`.
     """
     encoded = b"{}" if arguments is None else _canonical.encode(arguments)
-    fields = _field(method) + _field(name) + _prefixed(encoded) + _field(audience) + _field(principal)
+    what, whom = method.encode("utf-8", "surrogatepass"), name.encode("utf-8", "surrogatepass")
+    call = b"%d:%b%d:%b%d:%b" % (len(what), what, len(whom), whom, len(encoded), encoded)
+    fields = call + _field(audience) + _field(principal)
     return blake2b(fields, digest_size=32, person=b"antiphon binding").digest()
 
 
 def _field(text: str | None) -> bytes:
-    return b"-" if text is None else _prefixed(text.encode("utf-8", "surrogatepass"))
-
-
-def _prefixed(field: bytes) -> bytes:
+    if text is None:
+        return b"-"
+    field = text.encode("utf-8", "surrogatepass")
     return b"%d:%b" % (len(field), field)
