@@ -69,6 +69,7 @@ def test_events_come_whole_however_the_stream_is_cut(payloads, end, data):
     assert fed(*pieces) == payloads
 
 
+@pytest.mark.heavy
 def test_many_short_lines_take_the_room_that_is_counted():
     events = Events(LIMIT := 1 << 20)
     chunk = b"data:ab\n" * 1000

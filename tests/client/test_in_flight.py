@@ -55,6 +55,7 @@ async def test_a_thousand_calls_in_memory(app):
     await a_thousand_calls(app)
 
 
+@pytest.mark.heavy
 async def test_a_thousand_calls_over_http_share_a_hundred_connections(app, live):
     seen = set()
     endpoint = app.asgi()

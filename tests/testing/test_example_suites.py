@@ -52,6 +52,7 @@ def servers(node, library, monkeypatch):
     monkeypatch.setenv("MCP_LITE_URL", library)
 
 
+@pytest.mark.heavy
 @pytest.mark.peers
 async def test_foreign_servers_pass_their_suites_and_so_do_the_recordings(servers, tmp_path, monkeypatch):
     suites = [load(SUITES / f"{name}.mcp.yaml") for name in FOREIGN]

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,13 @@ def mcp_server():
 def anyio_backend():
     return "asyncio"
 """
+
+
+@pytest.fixture(autouse=True)
+def no_other_shop(monkeypatch):
+    """A run of pytest inside this one imports its own, whatever another test has imported by that name."""
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if not Path(folder, "shop.py").exists()])
 
 
 @pytest.fixture
@@ -201,6 +209,7 @@ def test_every_style_of_test_works(project):
     run(project).assert_outcomes(passed=13)
 
 
+@pytest.mark.heavy
 def test_it_works_in_auto_mode_in_several_processes(project):
     project.makepyfile(
         """
