@@ -86,6 +86,11 @@ def find(home: Home, kind: type[T], *, anew: bool = False) -> T:
     return _named(module, home, kind) if home.name else _only(module, home, kind)
 
 
+def find_anew(text: str, base: Path, kind: type[T]) -> T:
+    """The Server that the words lead to, with nothing done to it yet: its module is run again each time."""
+    return find(read(text, base), kind, anew=True)
+
+
 def own_traceback(fault: BaseException) -> str:
     """The traceback of the module's author."""
     report = TracebackException.from_exception(fault)

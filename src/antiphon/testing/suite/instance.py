@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from antiphon import eras
 from antiphon.client.client import Client
 from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused
+from antiphon.home import ServerMissing, find_anew
+from antiphon.server.service import Service
 from antiphon.testing.fresh import KEYS, new_key
 from antiphon.testing.script import Script
-from antiphon.testing.suite.application import AppMissing, find_app
 from antiphon.testing.suite.attempt import Clients
 from antiphon.testing.suite.hearing import Heard, attend, listen
 from antiphon.testing.suite.rotation import Rotation
@@ -164,7 +165,7 @@ class Instance:
     def _connected(self) -> Link:
         try:
             return self._link_to_target()
-        except AppMissing as missing:
+        except ServerMissing as missing:
             raise Unstarted(str(missing), missing.log) from None
         except (ValueError, TypeError) as fault:
             raise Unstarted(f"The server did not start: {fault}") from None
@@ -174,7 +175,7 @@ class Instance:
         if target.url:
             return eras.connect(target.url, headers=target.headers, era=era, patience=target.startup)
         if target.app:
-            return eras.connect(find_app(target.app, target.cwd), era=era)
+            return eras.connect(find_anew(target.app, target.cwd, Service), era=era)
         return eras.connect(self.command(), env=self.environment(), cwd=target.cwd, era=era, patience=target.startup)
 
     async def _greet(self, client: Client) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from antiphon.errors import AntiphonError
+from antiphon.home import find_anew
+from antiphon.server.service import Service
 from antiphon.testing.connection import Connection
 from antiphon.testing.safety import check_replay_safety
-from antiphon.testing.suite.application import find_app
 from antiphon.testing.suite.attempt import script_of
 from antiphon.testing.suite.instance import Instance
 from antiphon.testing.suite.outcome import Check
@@ -35,7 +36,7 @@ async def safety(case: Case, instance: Instance, effects: Sequence[str] = (), *,
 def _target(instance: Instance) -> object:
     target = instance.target
     if target.app:
-        return lambda: find_app(target.app, target.cwd)
+        return lambda: find_anew(target.app, target.cwd, Service)
     if target.url:
         return Connection(target=target.url, headers=target.headers)
     return Connection(target=instance.command(), env=instance.environment(), cwd=target.cwd)
