@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import importlib.util
 import json
-import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -179,7 +178,11 @@ BAD_IN = {
         Say("tools/call", tool("number").params, {"mcp-name": "other"}),
         Say("tools/call", tool("number").params, {"mcp-method": "tools/list"}),
         Say("tools/call", tool("find", name="x", region="us").params, {"mcp-param-region": "eu"}),
-        Say("tools/list", meta={f"{PREFIX}protocolVersion": "2030-01-01"}, headers={"mcp-protocol-version": "2030-01-01"}),
+        Say(
+            "tools/list",
+            meta={f"{PREFIX}protocolVersion": "2030-01-01"},
+            headers={"mcp-protocol-version": "2030-01-01"},
+        ),
         Say("tools/list", verb="GET"),
         Say("tools/list", verb="DELETE"),
     ],
@@ -193,7 +196,11 @@ BAD_IN = {
 }
 CONVERSING = (
     GOOD,
-    {"trip": form(city="Oslo", nights=2), "sure": form(value=True, sure=True, confirm=True), "page": {"action": "accept"}},
+    {
+        "trip": form(city="Oslo", nights=2),
+        "sure": form(value=True, sure=True, confirm=True),
+        "page": {"action": "accept"},
+    },
 )
 
 
@@ -218,7 +225,7 @@ class Transcript:
         self.parts: list[str] = []
 
     def add(self, mark: str, text: str) -> None:
-        self.parts += [f"{mark} {line}".rstrip() + "\n" for line in text.replace("\r", "").rstrip("\n").split("\n")]
+        self.parts += [f"{mark} {line}\n" for line in text.replace("\r", "").removesuffix("\n").split("\n")]
 
     def text(self) -> str:
         text = "".join(self.parts)
@@ -356,13 +363,8 @@ class Raw:
 
     async def heard(self, exchange: Exchange) -> Json | None:
         """The last message of a response; the questions in it are answered on the way."""
-        last, noted = None, 0
-        async for frame in frames(exchange):
-            if not noted:
-                head = "".join(f"{name}: {value}\n" for name, value in exchange.headers.items())
-                self.transcript.add("<", f"{exchange.status}\n{head}")
-            self.transcript.add("<", frame)
-            noted += 1
+        last = None
+        async for frame in self.frames(exchange):
             last = message_in(frame)
             if isinstance(last, dict) and "method" in last and "id" in last:
                 key = last["params"].get("_meta", {}).get("antiphon/key", "")
@@ -375,39 +377,46 @@ class Raw:
         await self.heard(self.open(message, said))
 
     async def follow(self, said: Say, wanted: int, change: Say) -> None:
-        """A stream of changes: its first frame, what a change brings, and the client that leaves."""
+        """A stream of changes: how it opens, what a change brings, and the client that leaves."""
         stream = self.open(self.message(said, said.params), said)
-        read = frames(stream, whole=False)
+        heard = self.frames(stream)
         if self.era == NEW:
-            self.transcript.add("<", await anext(read))
+            await anext(heard)
         else:
             async with asyncio.timeout(DEADLINE):
                 await stream.watched.wait()
         await self.say(change)
         for _ in range(wanted):
-            self.transcript.add("<", await anext(read))
+            await anext(heard)
         stream.disconnect()
         await stream.finished()
         self.transcript.add("<", "(left)")
 
-
-async def frames(exchange: Exchange, *, whole: bool = True) -> AsyncIterator[str]:
-    """The body piece by piece: events of a stream, or all of it."""
-    done = 0
-    while True:
-        async with asyncio.timeout(DEADLINE), exchange._news:
-            await exchange._news.wait_for(lambda: exchange.ended or b"\n\n" in exchange.body[done:])
-        streams = exchange.headers.get("content-type") == "text/event-stream"
-        while streams and (end := exchange.body.find(b"\n\n", done)) >= 0:
-            yield exchange.body[done : end + 2].decode()
-            done = end + 2
-        if exchange.ended and (not streams or b"\n\n" not in exchange.body[done:]):
-            if whole and not streams:
-                yield exchange.body.decode()
+    async def frames(self, exchange: Exchange) -> AsyncIterator[str]:
+        """The body piece by piece, noted: the events of a stream, or all of it."""
+        done = 0
+        while not exchange.ended or not done or done < len(exchange.body):
+            async with asyncio.timeout(DEADLINE), exchange._news:
+                await exchange._news.wait_for(lambda: exchange.ended or b"\n\n" in exchange.body[done:])
+            if not done:
+                head = "".join(f"{name}: {value}\n" for name, value in exchange.headers.items())
+                self.transcript.add("<", f"{exchange.status}\n{head}\n")
+            if exchange.headers.get("content-type") != "text/event-stream":
+                assert exchange.headers.get("content-length") in {None, str(len(exchange.body))}
+            elif b"\n\n" in exchange.body[done:]:
+                end = exchange.body.index(b"\n\n", done) + 2
+                frame, done = exchange.body[done:end].decode(), end
+                self.transcript.add("<", frame)
+                yield frame
+                continue
+            if rest := exchange.body[done:].decode():
+                self.transcript.add("<", rest)
+                yield rest
             return
 
 
 def message_in(frame: str) -> Any:
+    """The message of an event or a body; None if there is none."""
     data = "".join(line[5:] for line in frame.split("\n") if line.startswith("data:")) or frame
     with contextlib.suppress(ValueError):
         return json.loads(data)
@@ -445,3 +454,168 @@ async def follow(raw: Raw) -> None:
     else:
         await raw.say(Say("resources/subscribe", {"uri": "note://1"}))
         await raw.follow(Say(verb="GET", body=b"", headers={"accept": "text/event-stream"}), 2, tool("touch"))
+
+
+# --- the client, as recorded in memory, over TCP and over pipes ---------------------------------------------------
+
+
+class Noting:
+    """A Link around another one that notes what it carries."""
+
+    def __init__(self, link: Any, transcript: Transcript) -> None:
+        self._link, self._transcript = link, transcript
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+    async def open(self) -> None:
+        await self._link.open()
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def request(self, message: Json, *, headers: Mapping[str, str], on_notification: Any = None) -> Json:
+        head = "".join(f"{name}: {value}\n" for name, value in headers.items())
+        self._transcript.add(">", f"{head}{json.dumps(message)}")
+
+        def tell(notification: Json) -> Any:
+            self._transcript.add("<", json.dumps(notification))
+            return on_notification(notification) if on_notification else None
+
+        try:
+            reply: Json = await self._link.request(message, headers=headers, on_notification=tell)
+        except CallFailed as fault:
+            self._transcript.add("<", f"{type(fault).__name__}: {fault}")
+            raise
+        self._transcript.add("<", json.dumps(reply))
+        return reply
+
+
+async def converse(target: Any, era: str, talk: list[Say], answers: Json, transcript: Transcript) -> None:
+    """All that a client does with a server, one thing after the other, and what the caller gets."""
+
+    def elicit(question: Any) -> Any:
+        raw = {"mode": question.mode, "message": question.message, "requestedSchema": question.schema}
+        answer = answer_to(question.key, {"method": "elicitation/create", "params": raw}, answers)
+        return Accepted(answer.get("content")) if answer["action"] == "accept" else Declined()
+
+    options: Json = {} if isinstance(target, Noting) else {"era": ERAS[era]}  # a Link was made for one
+    options |= {"elicit": elicit, "elicit_url": elicit, "sample": lambda _: "Two files.", "on_log": lambda *_: None}
+    async with Client(target, roots=[Root("file:///a")], name="tests", version="1", **options) as client:
+        for said in [Say("server/discover"), *map(Say, LISTS), *talk]:
+            try:
+                await done(client, said)
+            except CallFailed as fault:
+                transcript.add("!", f"{type(fault).__name__}: {fault}")
+
+
+async def done(client: Client, said: Say) -> None:
+    match said.method, said.params:
+        case "server/discover", _:
+            await client.discover()
+        case "tools/list", _:
+            await client.list_tools()
+        case "prompts/list", _:
+            await client.list_prompts()
+        case "resources/list", _:
+            await client.list_resources()
+        case "resources/templates/list", _:
+            await client.list_resource_templates()
+        case "tools/call", {"name": name, **rest}:
+            progress = (lambda *_: None) if said.meta else None
+            await client.call_tool(name, rest.get("arguments"), progress=progress)
+        case "prompts/get", {"name": name, "arguments": arguments}:
+            await client.get_prompt(name, arguments)
+        case "resources/read", {"uri": uri}:
+            await client.read_resource(uri)
+        case "completion/complete", {"ref": ref, "argument": argument}:
+            of = {"prompt": ref["name"]} if "name" in ref else {"template": ref["uri"]}
+            await client.complete(**of, argument=argument["name"], value=argument["value"])
+
+
+SPOKEN = [*GOOD, *(said for said in BAD if said.method in NAMED and isinstance(said.params.get("name", ""), str))]
+"""What a client of ours can say to the sample; it does not send what is malformed."""
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("name", [*TALKS, "conversing"])
+async def test_what_a_client_says_in_memory_is_as_committed(name: str, era: str, kept: Any) -> None:
+    talk, answers = (SPOKEN, CONVERSING[1]) if name == "conversing" else TALKS[name]
+    transcript = Transcript()
+    link = Connection(target=load(name).app, era=ERAS[era]).link()
+    await converse(Noting(link, transcript), era, talk, answers, transcript)
+    kept(f"memory-{name}-{era}", transcript)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_a_client_and_a_process_say_over_pipes_is_as_committed(era: str, tmp_path: Path, kept: Any) -> None:
+    note, transcript = tmp_path / "note", Transcript()
+    serve = [sys.executable, "-m", "antiphon", "serve", str(HERE / "conversing.py")]
+    command = [sys.executable, str(HERE / "relay.py"), str(note), *serve]
+    await converse(command, era, SPOKEN, CONVERSING[1], Transcript())
+    transcript.parts = note.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept(f"pipes-{era}", transcript)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_a_client_and_a_process_say_over_tcp_is_as_committed(era: str, kept: Any) -> None:
+    transcript = Transcript()
+    async with served() as address, relayed(address) as (url, exchanges):
+        await converse(url, era, SPOKEN, CONVERSING[1], Transcript())
+    # A stream that is opened beside the requests has no fixed place among them.
+    for sent, received in sorted(exchanges, key=lambda exchange: exchange[0].startswith(b"GET")):
+        transcript.add(">", sent.decode())
+        transcript.add("<", received.decode())
+    kept(f"tcp-{era}", transcript)
+
+
+@contextlib.asynccontextmanager
+async def served() -> AsyncIterator[tuple[str, int]]:
+    """The sample in a process of its own, over HTTP."""
+    command = [sys.executable, "-m", "antiphon", "serve", str(HERE / "conversing.py"), "--http", "--port", "0"]
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(DEADLINE):
+            found = re.search(r"http://([\d.]+):(\d+)", (await process.stderr.readline()).decode())
+        assert found
+        yield found[1], int(found[2])
+    finally:
+        process.terminate()
+        await process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def relayed(address: tuple[str, int]) -> AsyncIterator[tuple[str, list[tuple[bytearray, bytearray]]]]:
+    """A URL whose connections lead to the address, and each request with its response, in order of the requests."""
+    exchanges: list[tuple[bytearray, bytearray]] = []
+    under_way: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_connection(*address)
+        current: list[tuple[bytearray, bytearray]] = []
+
+        async def up() -> None:
+            while data := await reader.read(65536):
+                if not current or current[-1][1]:  # what follows a response is the next request
+                    current.append((bytearray(), bytearray()))
+                    exchanges.append(current[-1])
+                current[-1][0].extend(data)
+                server_writer.write(data)
+            server_writer.close()
+
+        async def down() -> None:
+            while data := await server_reader.read(65536):
+                current[-1][1].extend(data)
+                writer.write(data)
+            writer.close()
+
+        under_way.update({asyncio.create_task(up()), asyncio.create_task(down())})
+
+    relay = await asyncio.start_server(connected, "127.0.0.1")
+    try:
+        yield "http://127.0.0.1:%d/mcp" % relay.sockets[0].getsockname()[1], exchanges
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.gather(*under_way, return_exceptions=True)
+    finally:
+        relay.close()
