@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import BinaryIO
 
 
@@ -14,7 +15,7 @@ def relay(source: BinaryIO, sink: BinaryIO, mark: bytes) -> None:
     sink.close()
 
 
-with open(sys.argv[1], "wb", buffering=0) as note:
+with Path(sys.argv[1]).open("wb", buffering=0) as note:
     child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None
     assert child.stdout is not None

@@ -11,7 +11,7 @@ from difflib import unified_diff
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin, get_type_hints
 
 import click
 import pytest
@@ -34,6 +34,8 @@ SPECIAL = {
     *("__enter__", "__exit__", "__getitem__", "__iter__", "__len__", "__next__", "__or__", "__and__"),
 }
 """Methods that a caller uses by syntax."""
+RETURNED = ("Context.sync", "Server.asgi", "Client.list_tools", "Client.server")
+"""What gives users objects of classes that have no public name of their own."""
 
 
 def test_the_public_api_is_as_committed(request: pytest.FixtureRequest) -> None:
@@ -55,6 +57,15 @@ def _api() -> Iterator[str]:
             path = f"{package}.{name}"
             known = first.setdefault(id(value), path)
             yield from _lines(path, value) if known == path else [f"{path} is {known}"]
+    for path in RETURNED:
+        owner, _, name = path.partition(".")
+        value = inspect.getattr_static(getattr(import_module("antiphon"), owner), name)
+        function = value.fget if isinstance(value, property) else value
+        type_ = get_type_hints(function)["return"]
+        cls = next(
+            one for one in (get_origin(type_), type_, *get_args(type_)) if inspect.isclass(one) and _is_ours(one)
+        )
+        yield from _class(f"antiphon.{path} -> {cls.__name__}", cls)
 
 
 def _public(package: str) -> dict[str, Any]:
