@@ -79,11 +79,13 @@ def connect(
     era: str = "auto",
     versions: Sequence[str] = (),
     patience: float = PROBING,
+    on_stray_line: Callable[[str], None] | None = None,
 ) -> Link:
     """The link to a target; nothing is opened yet.
 
     ``versions`` are those that the server is known to speak. A server in a process of its own is asked for them first,
-    where nothing is known, and has ``patience`` seconds to say.
+    where nothing is known, and has ``patience`` seconds to say. ``on_stray_line`` is called with every line of its
+    output that is no message; default: log a warning.
     """
     if era not in {"auto", REVISION, "legacy", *OLDER}:
         raise ValueError(f"era must be 'auto', 'legacy' or a revision such as {REVISION!r}, got {era!r}")
@@ -102,8 +104,10 @@ def connect(
         from antiphon.transports.child import ChildLink
 
         return choice.link(
-            lambda: ChildLink(command, env=env, cwd=cwd),
-            lambda revision: _older().to_command(command, env=env, cwd=cwd, revision=revision),
+            lambda: ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line),
+            lambda revision: _older().to_command(
+                command, env=env, cwd=cwd, revision=revision, on_stray_line=on_stray_line
+            ),
             key=(*command, str(cwd), *sorted((env or {}).items())),
             probes=True,
         )
