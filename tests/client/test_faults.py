@@ -662,6 +662,14 @@ async def test_lines_that_are_no_messages_are_passed_over_with_a_warning(caplog)
     assert "no message: b'starting...'" in caplog.text
 
 
+async def test_lines_that_are_no_messages_are_told_to_a_callback_instead_of_the_log(caplog):
+    heard = []
+    code = "print('starting...', flush=True); print(); print('[1, 2]'); print('\\x00'); serve()"
+    assert (await call_child(code, on_stray_line=heard.append)).text == "done"
+    assert heard == ["starting...", "[1, 2]", "\x00"]
+    assert caplog.text == ""
+
+
 async def test_a_message_that_is_broken_is_an_error_at_once(short_grace):
     with pytest.raises(PeerBroken, match="not JSON"):
         await call_child("message = read(); print(json.dumps(done(message))[:40], flush=True); time.sleep(60)")

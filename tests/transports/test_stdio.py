@@ -521,7 +521,7 @@ def test_a_thread_that_never_finishes_does_not_keep_the_process(peer):
     assert one.process.wait(5) == 0
 
 
-def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process(peer):
+def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process_and_is_told_by_its_exit_code(peer):
     one = peer(
         """
         from antiphon.transports import ending
@@ -541,7 +541,7 @@ def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process(peer):
     one.write(tool_call("immortal", id="i", progress="t"))
     assert one.read()["method"] == "notifications/progress"
     left, errors, code = one.end()
-    assert (left, code) == ([], 0)
+    assert (left, code) == ([], 1)
     assert "immortal" in errors
 
 

@@ -22,12 +22,16 @@ LAST_WORDS = 0.2
 
 Receive: TypeAlias = Callable[[JsonObject], None]
 Lost: TypeAlias = Callable[[CallFailed], None]
+OnStrayLine: TypeAlias = Callable[[str], None]
 
 log = logging.getLogger("antiphon.client")
 
 
 class ChildLink:
-    """A server that this link starts, speaks to and ends. One that has worked and then dies is started again."""
+    """A server that this link starts, speaks to and ends. One that has worked and then dies is started again.
+
+    ``on_stray_line`` is called with every line of its output that is no message. Default: log a warning.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class ChildLink:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         max_line: int = MAX_LINE,
+        on_stray_line: OnStrayLine | None = None,
     ) -> None:
         if not command or isinstance(command, str):
             raise ValueError("A command is a list such as ['python', 'server.py']")
@@ -43,6 +48,7 @@ class ChildLink:
         self._env = env
         self._cwd = cwd
         self._max_line = max_line
+        self._on_stray_line = on_stray_line
         self._process: Process | None = None
         self._starting = asyncio.Lock()
 
@@ -83,7 +89,7 @@ class ChildLink:
         environment = None if self._env is None else {**os.environ, **self._env}
         try:
             _, process = await asyncio.get_running_loop().subprocess_exec(
-                lambda: Process(self._max_line, receive, lost),
+                lambda: Process(self._max_line, self._on_stray_line, receive, lost),
                 *self._command,
                 stderr=None,
                 env=environment,
@@ -175,7 +181,9 @@ class Inbox:
 class Process(asyncio.SubprocessProtocol):
     """A running child: lines in, lines out."""
 
-    def __init__(self, max_line: int, receive: Receive | None = None, lost: Lost | None = None) -> None:
+    def __init__(
+        self, max_line: int, on_stray_line: OnStrayLine | None, receive: Receive | None = None, lost: Lost | None = None
+    ) -> None:
         self.inboxes: dict[object, Inbox] = {}
         self._receive = receive or self._sort
         self._takes_batches = receive is not None
@@ -184,6 +192,7 @@ class Process(asyncio.SubprocessProtocol):
         """Why nothing more will come."""
         self.has_spoken = False
         self._max_line = max_line
+        self._on_stray_line = on_stray_line
         self._line = bytearray()
         self._transport: asyncio.SubprocessTransport | None = None
         self._stdin: asyncio.WriteTransport | None = None
@@ -313,7 +322,10 @@ class Process(asyncio.SubprocessProtocol):
             for message in messages:
                 self._receive(message)
         elif line.strip():
-            log.warning("the server wrote a line that is no message: %r", line[:80])
+            if self._on_stray_line is None:
+                log.warning("the server wrote a line that is no message: %r", line[:80])
+            else:
+                self._on_stray_line(line.decode(errors="replace"))
 
     def _messages(self, line: bytes) -> list[JsonObject]:
         """What a line says. Not even the beginning of a message is somebody's print: no answer is lost with it."""

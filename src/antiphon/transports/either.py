@@ -23,6 +23,10 @@ _OF_ANY_ERA = {401, 403, 407, 408, 413, 429, 431}
 log = logging.getLogger("antiphon.client")
 
 
+class LegacyMissing(ImportError):
+    """The package that speaks older revisions is not installed."""
+
+
 class Request(Protocol):
     """What a Link does."""
 
@@ -250,7 +254,7 @@ class EitherLink:
         else:
             try:
                 return self._make_old()
-            except ImportError as missing:
+            except LegacyMissing as missing:
                 told += f": {missing}"
         code, status = (None, None) if fault is None else (fault.code, fault.status)
         raise Refused(told, code=code, status=status)

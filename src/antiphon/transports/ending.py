@@ -14,9 +14,16 @@ log = logging.getLogger("antiphon")
 
 
 async def end_with_the_rest() -> None:
-    """Cancel whatever still runs in this event loop, and end the process if that is of no use.
+    """Cancel the other tasks of this event loop; end the process if they do not stop.
 
-    Only where this is all that the process does: nobody would ever end it otherwise.
+    For a process that does nothing but serve: ``app.run`` on standard streams and over HTTP, and ``antiphon serve``.
+    Its exit code says how it ended:
+
+    * 0: told to stop, by a signal or by the end of its input, and every task finished or let itself be cancelled.
+    * 1: a task did not let itself be cancelled within ``GRACE`` seconds. The log names it.
+
+    With ``--workers`` and ``--reload``, uvicorn ends the worker that does not stop, and the process that started it
+    ends with 0.
     """
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     if not rest:
@@ -33,7 +40,7 @@ async def end_with_the_rest() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    os._exit(0)
+    os._exit(1)
 
 
 def _place(task: "asyncio.Task[Any]") -> str:

@@ -1,6 +1,6 @@
 """Links to old servers: behind a URL, as a process, or in this one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,13 @@ def to_command(
     env: Mapping[str, str] | None = None,
     cwd: str | PathLike[str] | None = None,
     revision: str | None = None,
+    on_stray_line: Callable[[str], None] | None = None,
 ) -> LegacyLink:
     """Over the standard streams of a process."""
     from antiphon.legacy.links.pipe import ChildPipe, PipeWire
     from antiphon.transports.child import ChildLink
 
-    child = ChildLink(command, env=env, cwd=cwd)
+    child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line)
     return LegacyLink(
         lambda ear: PipeWire(lambda receive, lost: ChildPipe(child, receive, lost), ear), revision=revision
     )

@@ -1,11 +1,13 @@
 """An instance: the server of a suite, started, reachable, and heard."""
 
 import asyncio
+import logging
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +19,6 @@ from antiphon.server.service import Service
 from antiphon.testing.fresh import KEYS, new_key
 from antiphon.testing.script import Script
 from antiphon.testing.suite.attempt import Clients
-from antiphon.testing.suite.hearing import Heard, attend, listen
 from antiphon.testing.suite.rotation import Rotation
 from antiphon.testing.suite.sharing import Shared
 from antiphon.testing.suite.suite import Target
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 TAIL: Final = 8000
 """Characters of a server's stderr that are kept."""
+SHOWN: Final = 80
+"""Characters of a line on standard output that are kept."""
 ERAS: Final = {"auto": "auto", "modern": "2026-07-28", "legacy": "legacy"}
 
 
@@ -59,7 +62,8 @@ class Instance:
         self.era = era
         self.revision = ""
         """The revision that is spoken, once the server has answered."""
-        self._heard = Heard()
+        self.stray: list[str] = []
+        """Lines that it printed to standard output, and that are no messages."""
         self._rotate = rotate
         self._record = record
         self._replay = replay
@@ -84,7 +88,7 @@ class Instance:
         """Start it, and have it answer once; Unstarted if it does not."""
         if self._rotate:
             self._environment.set_default(KEYS)
-        self._heard = self._log.heard = listen()
+        self._log.attach()
         try:
             link = self._link()
             # Opened by a client: servers of the older era learn but once, at the beginning, what they may ask.
@@ -106,14 +110,9 @@ class Instance:
             self._environment.restore()
             self._log.remove()
 
-    @property
-    def stray(self) -> list[str]:
-        """Lines that it printed to standard output, and that are no messages."""
-        return self._heard.stray
-
     def mark(self) -> int:
         """Where its log ends now; what is logged from here on, by this task, is its own."""
-        attend(self._heard)
+        self._log.attend()
         return self._log.size
 
     def log(self, since: int = 0) -> str:
@@ -176,7 +175,14 @@ class Instance:
             return eras.connect(target.url, headers=target.headers, era=era, patience=target.startup)
         if target.app:
             return eras.connect(find_anew(target.app, target.cwd, Service), era=era)
-        return eras.connect(self.command(), env=self.environment(), cwd=target.cwd, era=era, patience=target.startup)
+        return eras.connect(
+            self.command(),
+            env=self.environment(),
+            cwd=target.cwd,
+            era=era,
+            patience=target.startup,
+            on_stray_line=lambda line: self.stray.append(line.strip()[:SHOWN]),
+        )
 
     async def _greet(self, client: Client) -> None:
         """A server that answers anything at all has started; one that refuses a greeting as well."""
@@ -222,14 +228,16 @@ class Instance:
         return f"The server did not start: {fault}.{self._printed()}"
 
     def _printed(self) -> str:
-        return f" {printed(self.stray)}" if self.stray else ""
+        return f" {printed('It', self.stray)}" if self.stray else ""
 
 
-def printed(lines: list[str]) -> str:
+def printed(subject: str, lines: list[str]) -> str:
     """What is said about lines on standard output that are no messages."""
-    shown = ", ".join(repr(line[:80]) for line in lines[:3])
+    shown = ", ".join(map(repr, lines[:3]))
     more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
-    return f"It printed {shown}{more} to standard output, which is for MCP messages alone: print to stderr instead."
+    return (
+        f"{subject} printed {shown}{more} to standard output, which is for MCP messages alone: print to stderr instead."
+    )
 
 
 def _found(command: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
@@ -250,12 +258,29 @@ def _found(command: tuple[str, ...], environment: Mapping[str, str]) -> list[str
     return [program, *words]
 
 
-class Log:
-    """What a server logs: a child's stderr in a file, or what was heard of a server in this process."""
+class Log(logging.Handler):
+    """What a server logs: a child's stderr in a file, or what is logged in this process where the task attends to it.
+
+    A link's callbacks run in the context in which it was opened, a server in this process in that of its caller.
+    """
 
     def __init__(self) -> None:
-        self.heard = Heard()
+        super().__init__(logging.WARNING)
+        self._lines: list[str] = []
         self._file: Path | None = None
+
+    def attach(self) -> None:
+        """Keep what is logged from here on, until it is removed."""
+        _LOGGER.addHandler(self)
+        self.attend()
+
+    def attend(self) -> None:
+        """Keep what this task logs from here on, and no other log."""
+        _attended.set(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _attended.get() is self:
+            self._lines.append(self.format(record))
 
     def kept(self, command: list[str]) -> list[str]:
         """The command, with its stderr in the file. Where there is no shell to do it, stderr goes to the terminal."""
@@ -269,19 +294,24 @@ class Log:
 
     @property
     def size(self) -> int:
-        return len(self.heard.log) if self._file is None else self._file.stat().st_size
+        return len(self._lines) if self._file is None else self._file.stat().st_size
 
     def text(self, since: int = 0) -> str:
         if self._file is None:
-            return "\n".join(self.heard.log[since:])[-TAIL:].strip()
+            return "\n".join(self._lines[since:])[-TAIL:].strip()
         with self._file.open("rb") as file:
             file.seek(max(since, self.size - TAIL))
             return file.read().decode(errors="replace").strip()
 
     def remove(self) -> None:
+        _LOGGER.removeHandler(self)
         file, self._file = self._file, None
         if file is not None:
             file.unlink(missing_ok=True)
+
+
+_LOGGER: Final = logging.getLogger("antiphon")
+_attended: ContextVar[Log | None] = ContextVar("log", default=None)
 
 
 class Environment:

@@ -162,7 +162,8 @@ class Running:
         if drifts:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
         if instance.stray and instance.target.stray == "fail":
-            found.append(Check(name="stdout", passed=False, problem=_stray(instance), place=instance.target.place))
+            why = printed("The server", instance.stray)
+            found.append(Check(name="stdout", passed=False, problem=why, place=instance.target.place))
             instance.stray.clear()
         passed = not problem and all(check.passed for check in found)
         return self._outcome(
@@ -235,10 +236,6 @@ def _slug(text: str) -> str:
 
 def _responder(fill: Callable[[Any], Any], responder: Responder) -> Responder:
     return Responder(url=str(fill(responder.url)), headers=fill(responder.headers), timeout=responder.timeout)
-
-
-def _stray(instance: Instance) -> str:
-    return printed(instance.stray).replace("It printed", "The server printed", 1)
 
 
 def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:
