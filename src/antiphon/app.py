@@ -5,7 +5,8 @@ from typing import Literal
 
 from antiphon import eras
 from antiphon.server.service import Service
-from antiphon.transports.asgi import MAX_BODY, Application, Endpoint, Principal
+from antiphon.transports.asgi import MAX_BODY, Endpoint, Principal
+from antiphon.transports.turn import Application
 
 __all__ = ["Server"]
 

@@ -1132,7 +1132,7 @@ async def converse(transport, pieces, turns=0):
     """What a connection says to these pieces, which come so many turns of the loop one after the other."""
     config = SimpleNamespace(loaded_app=Site(), root_path="", limit_concurrency=None, timeout_keep_alive=5)
     state = SimpleNamespace(connections=set(), tasks=set(), total_requests=0, default_headers=[])
-    protocol = transport.protocol = front.Front(config, state, {}, asyncio.get_running_loop())
+    protocol = transport.protocol = front.ServerConnection(config, state, {}, asyncio.get_running_loop())
     protocol.connection_made(transport)
     for piece in pieces:
         if not transport.closing:

@@ -48,7 +48,7 @@ def run(
 
 SETTINGS: dict[str, Any] = {
     # Named, not imported: a supervisor of workers need not load it, and a worker finds it by its name.
-    "http": "antiphon.transports.front:Front",
+    "http": "antiphon.transports.front:ServerConnection",
     "access_log": False,
     "ws": "none",
     "server_header": False,

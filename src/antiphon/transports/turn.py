@@ -1,16 +1,18 @@
-"""A Turn: one request on a connection and its response, as an ASGI application receives and sends them."""
+"""An exchange: one request and its response, with the ``receive`` and ``send`` of an ASGI application."""
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from antiphon.transports.asgi import Application, Scope
-
+Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Event]]
+Send: TypeAlias = Callable[[Event], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 log = logging.getLogger("antiphon")
@@ -24,7 +26,7 @@ _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Head(NamedTuple):
-    """What an application says about its response, read and checked."""
+    """The start of a response, checked."""
 
     start: bytes
     fields: bytes
@@ -33,8 +35,8 @@ class Head(NamedTuple):
     closes: bool
 
 
-class Channel(Protocol):
-    """What a turn needs of its connection."""
+class Connection(Protocol):
+    """What an exchange needs of the connection that it is part of."""
 
     write: Callable[[bytes], None]
     reading_paused: bool
@@ -42,46 +44,52 @@ class Channel(Protocol):
 
     def new_waiter(self) -> "asyncio.Future[None]": ...
 
-    def read_on(self) -> None: ...
+    def read_on(self) -> None:
+        """Parse again, unless too much still waits."""
+        ...
 
-    async def drained(self) -> None: ...
+    async def drained(self) -> None:
+        """Wait until more can be written."""
+        ...
 
-    def opening(self, turn: "Turn", head: Head) -> tuple[bytes, bytes, bytes, bytes]:
-        """A response's head up to its framing."""
+    def opening(self, exchange: "Exchange", head: Head) -> tuple[bytes, bytes, bytes, bytes]:
+        """The head of a response up to its framing."""
         ...
 
     def finish(self) -> None:
-        """The current response is complete."""
+        """Go on to the next exchange: the current response is complete."""
         ...
 
-    def break_off(self, turn: "Turn", status: int, reason: str) -> None:
-        """The current turn comes to no good end: say so if nothing was said yet."""
+    def break_off(self, exchange: "Exchange", status: int, reason: str) -> None:
+        """End the current exchange and the connection, with an error if the response has not begun."""
         ...
 
 
-class Turn:
-    """One request and its response: what the application receives from, and sends to."""
+class Exchange:
+    """One request and its response."""
 
-    # Set on the class, since few turns ever set all of them otherwise.
+    # Defaults on the class, since few exchanges set all of them.
     body: bytes | bytearray = b""
-    """What has arrived of the body and was not received yet."""
+    """What has arrived of the request's body and was not received yet."""
     more = True
-    """Whether the body is not whole yet."""
+    """Whether the request's body is not whole yet."""
     gone = False
-    """Whether nobody waits for the response any more."""
+    """Whether the response is no longer wanted: the client has gone, or the connection ends without it."""
     begun = False
-    """Whether the client has seen something of the response."""
+    """Whether a part of the response has been sent."""
     ended = False
     """Whether the response is complete."""
-    task: asyncio.Task[None] | None = None
+    task: "asyncio.Task[None]"
     _given = False
     _head: Head | None = None
     _chunked = False
     _left: int | None = None
     _waiters: list[asyncio.Future[None]] | None = None
 
-    def __init__(self, channel: Channel, scope: Scope, *, is_head: bool, knows_chunks: bool, expects: bool) -> None:
-        self._channel = channel
+    def __init__(
+        self, connection: Connection, scope: Scope, *, is_head: bool, knows_chunks: bool, expects: bool
+    ) -> None:
+        self._connection = connection
         self._scope = scope
         self._is_head = is_head
         self._knows_chunks = knows_chunks
@@ -102,7 +110,7 @@ class Turn:
         except BaseException as fault:  # noqa: BLE001 -- not even SystemExit may take the other connections along
             self._fail("the application failed", fault)
         finally:
-            tasks.discard(cast("asyncio.Task[None]", self.task))
+            tasks.discard(self.task)
 
     # --- the request ----------------------------------------------------------------------------------------------
 
@@ -112,7 +120,7 @@ class Turn:
                 return self._take()
             if self.expects and self.more and not self.begun:
                 self.expects = False
-                self._channel.write(_CONTINUE)
+                self._connection.write(_CONTINUE)
             await self._news()
         return {"type": "http.disconnect"}
 
@@ -120,12 +128,12 @@ class Turn:
         body, self.body = self.body, b""
         more = self.more
         self._given = not more
-        if self._channel.reading_paused:
-            self._channel.read_on()  # which may bring the rest
+        if self._connection.reading_paused:
+            self._connection.read_on()  # which may bring the rest
         return {"type": "http.request", "body": bytes(body), "more_body": more}
 
     async def _news(self) -> None:
-        waiter = self._channel.new_waiter()
+        waiter = self._connection.new_waiter()
         self._waiters = [other for other in self._waiters or () if not other.done()]
         self._waiters.append(waiter)
         await waiter
@@ -145,16 +153,16 @@ class Turn:
             release(waiters)
 
     def drop(self) -> None:
-        """The client has gone, or is not spoken to any more."""
+        """Give up the response: the application receives ``http.disconnect``, and what it sends is ignored."""
         self.gone = True
         self.wake()
 
     # --- the response ---------------------------------------------------------------------------------------------
 
     async def send(self, event: Event) -> None:
-        channel = self._channel
-        if channel.writing_paused:
-            await channel.drained()
+        connection = self._connection
+        if connection.writing_paused:
+            await connection.drained()
         if self.gone:
             return
         kind = event["type"]
@@ -170,17 +178,19 @@ class Turn:
         if self.begun:
             data = self._framed(body, more)
         elif self._head.length == len(body) and not (more or self._is_head or self._head.bodiless):
-            data = b"".join((*channel.opening(self, self._head), b"\r\n", body))
+            data = b"".join((*connection.opening(self, self._head), b"\r\n", body))
         else:
             data = self._first(self._head, body, more)
         if data:
-            channel.write(data)
+            connection.write(data)
         self.begun = True
         if not more:
-            self.end()
+            self.ended = True
+            self.wake()
+            connection.finish()
 
     def _first(self, head: Head, body: bytes, more: bool) -> bytes:
-        """The head and the first piece; here it is decided how the client can tell the body's end."""
+        """The head and the first piece. Decides on the framing, by which the client knows where the body ends."""
         framing = b""
         if self._is_head or head.bodiless:
             body = b""
@@ -191,7 +201,7 @@ class Turn:
         elif self._knows_chunks:
             self._chunked = True
             framing = _CHUNKED
-        opening = self._channel.opening(self, head)
+        opening = self._connection.opening(self, head)
         return b"".join((*opening, framing, b"\r\n", self._framed(body, more)))
 
     def _framed(self, body: bytes, more: bool) -> bytes:
@@ -207,16 +217,10 @@ class Turn:
         assert self._head is not None
         return b"" if self._is_head or self._head.bodiless else body
 
-    def end(self) -> None:
-        self.ended = True
-        self.wake()
-        self._channel.finish()
-
     def _fail(self, text: str, fault: BaseException | None) -> None:
         log.error("%s: %s %r", text, self._scope.get("method"), self._scope.get("path"), exc_info=fault)
         if not self.ended and not self.gone:
-            self.drop()
-            self._channel.break_off(self, 500, "Internal Server Error")
+            self._connection.break_off(self, 500, "Internal Server Error")
 
 
 def _head_of(event: Event) -> Head:
@@ -255,7 +259,7 @@ def _read_head(status: int, headers: Fields) -> Head:
     return Head(status_line(status), b"".join(lines), length, status in _BODILESS, closes)
 
 
-# Short heads come again and again; a longer one may name a session, and come once.
+# Short heads come again; a longer one may name a session, and come once.
 _known_head = lru_cache(maxsize=512)(_read_head)
 
 

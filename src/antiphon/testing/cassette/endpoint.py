@@ -10,7 +10,7 @@ from antiphon.testing.cassette.player import fresh
 from antiphon.testing.cassette.scribe import read_line
 from antiphon.testing.cassette.stage import Cue, Stage, Visitor
 from antiphon.testing.cassette.web import Site, body_of, gone, headers_of, respond, say
-from antiphon.transports.asgi import Receive, Scope, Send
+from antiphon.transports.turn import Receive, Scope, Send
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
 

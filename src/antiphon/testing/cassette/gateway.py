@@ -13,9 +13,9 @@ from antiphon.testing.cassette.naming import Strand
 from antiphon.testing.cassette.scribe import Line, Scribe, read_line
 from antiphon.testing.cassette.tape import CassetteBroken
 from antiphon.testing.cassette.web import Site, body_of, gone, headers_of, say
-from antiphon.transports.asgi import Receive, Scope, Send
 from antiphon.transports.http import MAX_REPLY
 from antiphon.transports.http1 import Connection
+from antiphon.transports.turn import Receive, Scope, Send
 
 PAUSE: Final = 1.0
 """Seconds between two times that it says that nothing is going on."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from antiphon.transports.asgi import LOCAL_HOSTS, Receive, Scope, Send
+from antiphon.transports.asgi import LOCAL_HOSTS
+from antiphon.transports.turn import Receive, Scope, Send
 
 MAX_BODY: Final = 64 * 1024 * 1024
 
