@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from antiphon import eras
-from antiphon.server.service import Service
+from antiphon.http.exchange import Application
+from antiphon.server.dispatch import Service
 from antiphon.transports.asgi import MAX_BODY, Endpoint, Principal
-from antiphon.transports.turn import Application
 
 __all__ = ["Server"]
 

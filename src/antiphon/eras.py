@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from antiphon.transports.link import Link
-from antiphon.wire.rev2026 import REVISION
+from antiphon.wire.revisions import REVISION
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from antiphon.legacy.links.link import LegacyLink
-    from antiphon.server.service import Service
+    from antiphon.legacy.client.link import LegacyLink
+    from antiphon.server.dispatch import Service
     from antiphon.transports.asgi import Endpoint
 
 Legacy: TypeAlias = Literal["sessions", "stateless", "reject"]
@@ -44,7 +44,7 @@ def asgi(
         raise ValueError(f"legacy must be 'sessions', 'stateless' or 'reject', got {legacy!r}")
     older: Any = None
     if legacy != "reject" and _has_legacy():
-        from antiphon.legacy.http import HttpDesk
+        from antiphon.legacy.server.http import HttpDesk
 
         older = HttpDesk(
             service, mode=legacy, session_ttl=session_ttl, max_sessions=max_sessions, event_buffer=event_buffer
@@ -54,12 +54,12 @@ def asgi(
 
 def stdio(service: "Service") -> None:
     """Serve standard streams until they end."""
-    from antiphon.transports import stdio  # threads and signals that HTTP does not need
-    from antiphon.transports.ending import end_with_the_rest
+    from antiphon.transports import stdio_server as stdio  # threads and signals that HTTP does not need
+    from antiphon.transports.shutdown import end_with_the_rest
 
     older: Any = None
     if _has_legacy():
-        from antiphon.legacy.pipe import PipeDesk
+        from antiphon.legacy.server.stdio import PipeDesk
 
         older = PipeDesk
 
@@ -101,7 +101,7 @@ def connect(
         )
     command = _command(target)
     if command is not None:
-        from antiphon.transports.child import ChildLink
+        from antiphon.transports.stdio_client import ChildLink
 
         return choice.link(
             lambda: ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line),
@@ -116,7 +116,7 @@ def connect(
             raise ValueError("A Link speaks the era that it was made for: era='legacy' is for other targets")
         return target
     if hasattr(target, "answer"):
-        from antiphon.server.service import Service
+        from antiphon.server.dispatch import Service
         from antiphon.transports.memory import Memory
 
         if isinstance(target, Service):
@@ -145,7 +145,7 @@ class _Choice(NamedTuple):
     ) -> Link:
         if self.is_old:
             return old(self.revision)
-        from antiphon.transports.either import EitherLink
+        from antiphon.transports.negotiating import EitherLink
 
         memory = _found
         if self.versions:
@@ -163,10 +163,10 @@ class _Choice(NamedTuple):
 
 def _older() -> "ModuleType":
     if not _has_legacy():
-        from antiphon.transports.either import LegacyMissing
+        from antiphon.transports.negotiating import LegacyMissing
 
         raise LegacyMissing("the part of antiphon that speaks those, antiphon.legacy, is not installed")
-    from antiphon.legacy.links import targets
+    from antiphon.legacy.client import link as targets
 
     return targets
 

@@ -10,7 +10,7 @@ from messages import headers_for, tool_call
 SERVER = """
 import asyncio, socket
 from antiphon import Server
-from antiphon.transports import ending, serve
+from antiphon.transports import shutdown as ending, serve
 
 serve.SETTINGS["timeout_graceful_shutdown"] = ending.GRACE = 0.1
 app = Server("tests")

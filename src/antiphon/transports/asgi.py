@@ -15,15 +15,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from antiphon.errors import HeaderMismatch, InternalError, InvalidRequest, ProtocolError
-from antiphon.protocol import sse
-from antiphon.server.service import Service
-from antiphon.transports.turn import Application, Receive, Scope, Send
+from antiphon.http.exchange import Application, Receive, Scope, Send
+from antiphon.server.dispatch import Service
 from antiphon.types import JsonObject
 from antiphon.wire import headers as http
-from antiphon.wire import jsonrpc
+from antiphon.wire import jsonrpc, sse
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import encode
-from antiphon.wire.rev2026 import REVISION
+from antiphon.wire.revisions import REVISION
 
 Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Accepted, Client, PeerBroken, eras
-from antiphon.transports.child import ChildLink
 from antiphon.transports.link import read_message, read_messages
+from antiphon.transports.stdio_client import ChildLink
 from client.hostile import answer
 from client.until import until
 

@@ -12,15 +12,14 @@ from typing import Any, Final, Literal, Self
 
 import msgspec
 
-from antiphon.testing.suite.attempt import Attempt, attempt
-from antiphon.testing.suite.expect import checks
-from antiphon.testing.suite.instance import Instance, Unstarted, printed
-from antiphon.testing.suite.outcome import Check, Outcome, Status, Summary
-from antiphon.testing.suite.path import ABSENT
-from antiphon.testing.suite.seen import Seen
+from antiphon.testing.outcome import Check, Outcome, Status, Summary
+from antiphon.testing.paths import ABSENT
+from antiphon.testing.snapshots import Snapshots
+from antiphon.testing.suite.attempt import Attempt, Seen, attempt
+from antiphon.testing.suite.checks import checks
+from antiphon.testing.suite.model import Capture, Case, Responder, Suite
 from antiphon.testing.suite.selection import Selection
-from antiphon.testing.suite.snapshots import Snapshots
-from antiphon.testing.suite.suite import Capture, Case, Responder, Suite
+from antiphon.testing.suite.servers import Instance, Unstarted, printed
 from antiphon.testing.suite.variables import filled
 
 OnOutcome = Callable[[Outcome], None]
