@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from antiphon import Accepted, AntiphonError, Client, Context, Elicitation, Server
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 from antiphon.transports.http import HttpLink
 
 # --- the server: what `antiphon serve examples/demo.py` serves -------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from antiphon.rounds.seal import Reason, Seal, SealBroken, SignedState, binding, generate_key
+from antiphon.rounds.token import Reason, Seal, SealBroken, SignedState, binding, generate_key
 
 NOW = 1_790_000_000.0
 TTL = 600.0

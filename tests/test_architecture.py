@@ -19,12 +19,12 @@ LAYERS = [
     "errors",
     "types",
     "uri",
-    "home",
-    "shapes",
+    "loading",
     "wire",
-    "protocol",
+    "shapes",
     "rounds",
     "stores",
+    "http",
     "server",
     "transports",
     "legacy",
@@ -39,7 +39,7 @@ LAYERS = [
 BESIDE = {"tracing": "app"}
 # Those who use the library as its users do may import what users import.
 USERS = {"testing", "cli", "__main__"}
-PURE = {"wire", "protocol", "rounds"}
+PURE = {"wire", "rounds"}
 IMPURE_MODULES = {"time", "random", "socket", "os", "asyncio", "secrets", "threading", "subprocess", "ssl", "select"}
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -148,7 +148,7 @@ HEAVY = [
     "antiphon.cli",
     "antiphon.client",
     "antiphon.testing",
-    "antiphon.transports.stdio",
+    "antiphon.transports.stdio_server",
     "antiphon.transports.serve",
 ]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from antiphon import Context, InputRequired, Seal, Server, SignedState, ToolError, ask, input_required
-from antiphon.rounds.seal import generate_key
-from antiphon.server import service
+from antiphon.rounds.token import generate_key
+from antiphon.server import dispatch as service
 
 ASKABLE: dict[str, object] = {"elicitation": {}}
 ANSWER = "the-emerald-of-the-crown"

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 from antiphon import Context, Seal, Server, ToolError
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 from antiphon.tracing import traced
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

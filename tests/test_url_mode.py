@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from antiphon import Seal, SQLiteStore
-from antiphon.rounds.seal import binding, generate_key
+from antiphon.rounds.token import binding, generate_key
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "secret_page.py"
 KEY = generate_key(b"u" * 32)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from antiphon.rounds import ask
     from antiphon.rounds.ask import Question
     from antiphon.rounds.declare import Ask
-    from antiphon.rounds.replay import InputRequired, input_required
-    from antiphon.rounds.seal import Codec, Seal, SignedState
+    from antiphon.rounds.journal import InputRequired, input_required
+    from antiphon.rounds.token import Codec, Seal, SignedState
     from antiphon.server.context import Context
     from antiphon.shapes import Email, Format, Header, Several, Url
     from antiphon.stores.memory import MemoryStore
@@ -179,8 +179,8 @@ _HOMES = {
     "antiphon.client.results": ("CallResult", "Complete", "InputNeeded", "Pending", "PromptReply", "ReadResult"),
     "antiphon.rounds.ask": ("Question",),
     "antiphon.rounds.declare": ("Ask",),
-    "antiphon.rounds.replay": ("InputRequired", "input_required"),
-    "antiphon.rounds.seal": ("Codec", "Seal", "SignedState"),
+    "antiphon.rounds.journal": ("InputRequired", "input_required"),
+    "antiphon.rounds.token": ("Codec", "Seal", "SignedState"),
     "antiphon.server.context": ("Context",),
     "antiphon.shapes": ("Email", "Format", "Header", "Several", "Url"),
     "antiphon.stores.memory": ("MemoryStore",),

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from antiphon import eras
-from antiphon.server.service import Service
-from antiphon.transports.asgi import MAX_BODY, Application, Endpoint, Principal
+from antiphon.http.exchange import Application
+from antiphon.server.dispatch import Service
+from antiphon.transports.asgi import MAX_BODY, Endpoint, Principal
 
 __all__ = ["Server"]
 

@@ -1,21 +1,21 @@
 """The only place that knows which protocol era serves whom."""
 
 import asyncio
-import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from antiphon.transports.link import Link
-from antiphon.wire.rev2026 import REVISION
+from antiphon.wire.revisions import REVISION
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from antiphon.legacy.links.link import LegacyLink
-    from antiphon.server.service import Service
+    from antiphon.legacy.client.link import LegacyLink
+    from antiphon.server.dispatch import Service
     from antiphon.transports.asgi import Endpoint
 
 Legacy: TypeAlias = Literal["sessions", "stateless", "reject"]
@@ -43,25 +43,23 @@ def asgi(
     if legacy not in {"sessions", "stateless", "reject"}:
         raise ValueError(f"legacy must be 'sessions', 'stateless' or 'reject', got {legacy!r}")
     older: Any = None
-    if legacy != "reject":
-        # Without the package, there is no older era.
-        with contextlib.suppress(ModuleNotFoundError):
-            from antiphon.legacy.http import HttpDesk
+    if legacy != "reject" and _has_legacy():
+        from antiphon.legacy.server.http import HttpDesk
 
-            older = HttpDesk(
-                service, mode=legacy, session_ttl=session_ttl, max_sessions=max_sessions, event_buffer=event_buffer
-            )
+        older = HttpDesk(
+            service, mode=legacy, session_ttl=session_ttl, max_sessions=max_sessions, event_buffer=event_buffer
+        )
     return Endpoint(service, older=older, **options)
 
 
 def stdio(service: "Service") -> None:
     """Serve standard streams until they end."""
-    from antiphon.transports import stdio  # threads and signals that HTTP does not need
-    from antiphon.transports.ending import end_with_the_rest
+    from antiphon.transports import stdio_server as stdio  # threads and signals that HTTP does not need
+    from antiphon.transports.shutdown import end_with_the_rest
 
     older: Any = None
-    with contextlib.suppress(ModuleNotFoundError):
-        from antiphon.legacy.pipe import PipeDesk
+    if _has_legacy():
+        from antiphon.legacy.server.stdio import PipeDesk
 
         older = PipeDesk
 
@@ -81,11 +79,13 @@ def connect(
     era: str = "auto",
     versions: Sequence[str] = (),
     patience: float = PROBING,
+    on_stray_line: Callable[[str], None] | None = None,
 ) -> Link:
     """The link to a target; nothing is opened yet.
 
     ``versions`` are those that the server is known to speak. A server in a process of its own is asked for them first,
-    where nothing is known, and has ``patience`` seconds to say.
+    where nothing is known, and has ``patience`` seconds to say. ``on_stray_line`` is called with every line of its
+    output that is no message; default: log a warning.
     """
     if era not in {"auto", REVISION, "legacy", *OLDER}:
         raise ValueError(f"era must be 'auto', 'legacy' or a revision such as {REVISION!r}, got {era!r}")
@@ -101,11 +101,13 @@ def connect(
         )
     command = _command(target)
     if command is not None:
-        from antiphon.transports.child import ChildLink
+        from antiphon.transports.stdio_client import ChildLink
 
         return choice.link(
-            lambda: ChildLink(command, env=env, cwd=cwd),
-            lambda revision: _older().to_command(command, env=env, cwd=cwd, revision=revision),
+            lambda: ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line),
+            lambda revision: _older().to_command(
+                command, env=env, cwd=cwd, revision=revision, on_stray_line=on_stray_line
+            ),
             key=(*command, str(cwd), *sorted((env or {}).items())),
             probes=True,
         )
@@ -114,7 +116,7 @@ def connect(
             raise ValueError("A Link speaks the era that it was made for: era='legacy' is for other targets")
         return target
     if hasattr(target, "answer"):
-        from antiphon.server.service import Service
+        from antiphon.server.dispatch import Service
         from antiphon.transports.memory import Memory
 
         if isinstance(target, Service):
@@ -143,7 +145,7 @@ class _Choice(NamedTuple):
     ) -> Link:
         if self.is_old:
             return old(self.revision)
-        from antiphon.transports.either import EitherLink
+        from antiphon.transports.negotiating import EitherLink
 
         memory = _found
         if self.versions:
@@ -160,11 +162,21 @@ class _Choice(NamedTuple):
 
 
 def _older() -> "ModuleType":
-    try:
-        from antiphon.legacy.links import targets
-    except ModuleNotFoundError:
-        raise ImportError("the part of antiphon that speaks those, antiphon.legacy, is not installed") from None
+    if not _has_legacy():
+        from antiphon.transports.negotiating import LegacyMissing
+
+        raise LegacyMissing("the part of antiphon that speaks those, antiphon.legacy, is not installed")
+    from antiphon.legacy.client import link as targets
+
     return targets
+
+
+def _has_legacy() -> bool:
+    """Whether the package of the older era is installed. Without it, there is no older era.
+
+    Not asked by importing it: a module that the package needs and that is missing must raise, not hide the era.
+    """
+    return find_spec("antiphon.legacy") is not None
 
 
 def _command(target: object) -> list[str] | None:

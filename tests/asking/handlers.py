@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from antiphon import Context, Seal, Server
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 
 from .driver import accept
 

@@ -21,7 +21,7 @@ from antiphon import (
     Server,
     ask,
 )
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 
 from .driver import accept, cancel, converse, decline, in_turn, leg, prompt, resource, roots, sampled, tool
 from .handlers import Where

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from antiphon import Seal
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 
 from .driver import EVERYTHING, Told, accept, cancel, converse, decline, leg, roots, sampled, tool
 

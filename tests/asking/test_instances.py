@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 
 KEY = generate_key(b"i" * 32)
 INSTANCE = Path(__file__).parent / "instance.py"

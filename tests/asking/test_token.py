@@ -24,7 +24,7 @@ from antiphon import (
     ask,
     input_required,
 )
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 
 from .driver import ABSENT, Round, accept, converse, leg, prompt, resource, tool
 

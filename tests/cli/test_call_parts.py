@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.cli.fields import fields_of
-from antiphon.cli.location import read_location
-from antiphon.cli.text import line, visible
+from antiphon.cli.forms import fields_of
+from antiphon.cli.output import line, read_location, visible
 
 # --- URLs
 

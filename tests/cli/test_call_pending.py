@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from served import CLINIC, served
 
 from antiphon.cli import commands
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 
 KEYS = {"ANTIPHON_KEYS": generate_key(bytes(32))}
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import antiphon as package
 from antiphon.cli import COMMANDS, commands
-from antiphon.rounds.seal import Seal, parse_keys
+from antiphon.rounds.token import Seal, parse_keys
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Server
-from antiphon.cli.find import NotFound, TargetFailed, find, read
-from antiphon.home import Home, own_traceback
+from antiphon.cli.serve import NotFound, TargetFailed, find, read
+from antiphon.loading import Home, own_traceback
 
 ONE = "from antiphon import Server\napp = Server('one')\n"
 TWO = "from antiphon import Server\nuser = Server('user')\nadmin = Server('admin')\n"

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from antiphon.cli import commands
-from antiphon.cli.watching import is_of_interest
+from antiphon.cli.test import is_of_interest
 from antiphon.testing.suite import load
 
 SHOP = Path(__file__).parents[1] / "testing" / "suite" / "shop.py"

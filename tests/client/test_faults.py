@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from antiphon import Accepted, CallTimeout, Change, Client, Disconnected, PeerBroken, Refused
-from antiphon.transports import child, http1
-from antiphon.transports.child import ChildLink
+from antiphon.http import client as http1
+from antiphon.transports import stdio_client as child
 from antiphon.transports.http import HttpLink
+from antiphon.transports.stdio_client import ChildLink
 
 from .hostile import DONE, END, STREAM, answer, asking, chunk, event, result
 from .until import until
@@ -660,6 +661,14 @@ async def test_lines_that_are_no_messages_are_passed_over_with_a_warning(caplog)
     code = "print('starting...', flush=True); print(); print('[1, 2]'); print('\\x00'); serve()"
     assert (await call_child(code)).text == "done"
     assert "no message: b'starting...'" in caplog.text
+
+
+async def test_lines_that_are_no_messages_are_told_to_a_callback_instead_of_the_log(caplog):
+    heard = []
+    code = "print('starting...', flush=True); print(); print('[1, 2]'); print('\\x00'); serve()"
+    assert (await call_child(code, on_stray_line=heard.append)).text == "done"
+    assert heard == ["starting...", "[1, 2]", "\x00"]
+    assert caplog.text == ""
 
 
 async def test_a_message_that_is_broken_is_an_error_at_once(short_grace):

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from antiphon import Accepted, Client, Context, Disconnected, Server
-from antiphon.transports import http1
+from antiphon.http import client as http1
 from antiphon.transports.http import HttpLink
 
 from .hostile import END, STREAM, Hostile, answer, chunk, event, result

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from antiphon import Client, PeerBroken, Server
-from antiphon.client import pages
+from antiphon.client import catalogue as pages
 
 from .scripted import Scripted
 

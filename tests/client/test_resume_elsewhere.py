@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import Client, Disconnected
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 
 pytestmark = pytest.mark.heavy
 HERE = Path(__file__).parent

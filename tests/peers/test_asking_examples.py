@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.rounds.seal import generate_key
+from antiphon.rounds.token import generate_key
 
 from .conversations import Conversation, conversations
 

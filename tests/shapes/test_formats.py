@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.shapes.formats import problem_with
+from antiphon.shapes.constraints import problem_with
 
 GOOD = {
     "email": ["a@b", "ada.lovelace+tag@mail.example.com", "o'brien@example.com", "jürgen@müller.example"],

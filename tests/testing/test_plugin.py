@@ -12,7 +12,7 @@ import pytest
 for module in (
     "antiphon.app",
     "antiphon.testing.collecting",
-    "antiphon.testing.snapshot",
+    "antiphon.testing.snapshots",
     "cryptography.hazmat.primitives.ciphers.aead",
 ):
     import_module(module)
@@ -281,8 +281,8 @@ def test_a_failure_is_shown_where_the_test_is(project):
     )
     outcome = run(project)
     outcome.stdout.fnmatch_lines(["E *AnswerUnscripted: The server asks 'confirm'*", "*.py:3: AnswerUnscripted"])
-    outcome.stdout.no_fnmatch_line("*script.py:*")
-    run(project, "--full-trace").stdout.fnmatch_lines(["*script.py:*"])
+    outcome.stdout.no_fnmatch_line("*answers.py:*")
+    run(project, "--full-trace").stdout.fnmatch_lines(["*answers.py:*"])
 
 
 def test_without_a_server_it_says_how_to_name_one(pytester):
@@ -474,7 +474,7 @@ def test_an_answer_that_nobody_asks_for_is_a_warning(project):
             answers(sure=True)
             mcp_client.call_tool("nonsense")
 
-        @pytest.mark.filterwarnings("ignore::antiphon.testing.script.AnswersUnused")
+        @pytest.mark.filterwarnings("ignore::antiphon.testing.answers.AnswersUnused")
         def test_silent(mcp_client, answers):
             answers(sure=True)
         """

@@ -10,7 +10,7 @@ from messages import headers_for, tool_call
 SERVER = """
 import asyncio, socket
 from antiphon import Server
-from antiphon.transports import ending, serve
+from antiphon.transports import shutdown as ending, serve
 
 serve.SETTINGS["timeout_graceful_shutdown"] = ending.GRACE = 0.1
 app = Server("tests")
@@ -30,7 +30,7 @@ serve.run(app.asgi(allowed_hosts=["*"]), sockets=[listening])
 """
 
 
-def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process():
+def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process_and_is_told_by_its_exit_code():
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", SERVER], text=True, **pipes) as process:
         try:
@@ -42,7 +42,7 @@ def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process():
                 client.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n{body}".encode())
                 assert process.stdout.readline() == "waiting\n"
                 process.terminate()
-                assert process.wait(8) == 0
+                assert process.wait(8) == 1
             assert "immortal" in process.stderr.read()
         finally:
             process.kill()

@@ -19,7 +19,7 @@ DEADLINE = 10.0
 SERVER = """
 import asyncio, logging, os, subprocess, sys, threading, time
 from antiphon import Context, Server
-from antiphon.transports import stdio
+from antiphon.transports import stdio_server as stdio
 
 app = Server("tests", version="1.0.0")
 gates = {}
@@ -521,10 +521,10 @@ def test_a_thread_that_never_finishes_does_not_keep_the_process(peer):
     assert one.process.wait(5) == 0
 
 
-def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process(peer):
+def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process_and_is_told_by_its_exit_code(peer):
     one = peer(
         """
-        from antiphon.transports import ending
+        from antiphon.transports import shutdown as ending
 
         stdio.GRACE = ending.GRACE = 0.1
 
@@ -541,7 +541,7 @@ def test_a_handler_that_cannot_be_cancelled_does_not_keep_the_process(peer):
     one.write(tool_call("immortal", id="i", progress="t"))
     assert one.read()["method"] == "notifications/progress"
     left, errors, code = one.end()
-    assert (left, code) == ([], 0)
+    assert (left, code) == ([], 1)
     assert "immortal" in errors
 
 
@@ -605,7 +605,7 @@ def test_stdout_is_given_back_at_the_end():
 
 
 async def test_a_pipe_serves_any_two_descriptors(app):
-    from antiphon.transports.stdio import Pipe
+    from antiphon.transports.stdio_server import Pipe
 
     app.add_tool(lambda: "x", name="echo")
     source, into = os.pipe()
@@ -622,7 +622,7 @@ async def test_a_pipe_serves_any_two_descriptors(app):
 
 @pytest.mark.parametrize("newline", [b"", b"\n"])
 async def test_the_rest_of_a_line_that_is_too_long_is_not_taken_for_a_message(app, monkeypatch, newline):
-    from antiphon.transports import stdio
+    from antiphon.transports import stdio_server as stdio
 
     ran, written = [], []
     app.add_tool(lambda: ran.append(1), name="echo")
@@ -654,7 +654,7 @@ class Plumbing:
     """A Pipe on two real pipes, and the client's ends of them."""
 
     def __init__(self, app):
-        from antiphon.transports.stdio import Pipe
+        from antiphon.transports.stdio_server import Pipe
 
         self.source, self._into = os.pipe()
         self._out_of, self.sink = os.pipe()
@@ -729,7 +729,7 @@ def talker(app):
 
 
 async def test_a_handler_waits_for_a_client_that_does_not_read(talker):
-    from antiphon.transports import stdio
+    from antiphon.transports import stdio_server as stdio
 
     async with Plumbing(talker) as plumbing:
         plumbing.write(tool_call("talk", id="t", progress="p"), tool_call("small", id="s"))
@@ -761,7 +761,7 @@ async def test_a_reply_waits_as_well_and_is_not_sent_once_it_was_cancelled(talke
 
 @pytest.mark.parametrize("how", ["end", "stop_reading", "leave"])
 async def test_the_end_is_not_held_up_by_who_waits(talker, monkeypatch, how):
-    from antiphon.transports import stdio
+    from antiphon.transports import stdio_server as stdio
 
     monkeypatch.setattr(stdio, "GRACE", 0.1)
     async with Plumbing(talker) as plumbing:

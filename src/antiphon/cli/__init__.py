@@ -20,10 +20,12 @@ COMMANDS: Final = {
     "test": "Run suites of tests against a server.",
     "verify": "Send a recording's requests to a server, and compare.",
 }
+_MODULES: Final = {"init-tests": "init_tests", "replay": "record", "resume": "call", "verify": "record"}
+"""The module of a command, where it is not called like the command."""
 
 
 class Commands(click.Group):
-    """Commands by name: the module ``antiphon.cli.NAME`` holds ``command``."""
+    """Commands by name: the function ``NAME_command`` of the command's module, imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
         return sorted(COMMANDS)
@@ -31,7 +33,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's signature
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"antiphon.cli.{cmd_name.replace('-', '_')}").command
+        module = importlib.import_module(f"antiphon.cli.{_MODULES.get(cmd_name, cmd_name)}")
+        command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
 

@@ -8,14 +8,14 @@ from typing import Final
 
 import click
 
-from antiphon.cli import exits
-from antiphon.cli.peer import read_headers, read_peer
+from antiphon.cli import exit_codes as exits
+from antiphon.cli.target import read_headers, read_peer
 from antiphon.client.client import Client
-from antiphon.testing.script import Script
-from antiphon.testing.suite.instance import Instance, Unstarted
-from antiphon.testing.suite.outcome import Place
+from antiphon.testing.answers import Script
+from antiphon.testing.outcome import Place
+from antiphon.testing.suite.model import Target
+from antiphon.testing.suite.servers import Instance, Unstarted
 from antiphon.testing.suite.starter import starting_suite
-from antiphon.testing.suite.suite import Target
 
 _APP: Final = re.compile(r"[\w.]+:[\w.]+|.+\.py:[\w.]+")
 _OURS: Final = re.compile(rb"^\s*(from|import)\s+antiphon\b", re.MULTILINE)
@@ -33,7 +33,7 @@ _OURS: Final = re.compile(rb"^\s*(from|import)\s+antiphon\b", re.MULTILINE)
 @click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send.")
 @click.option("--era", type=click.Choice(["auto", "modern", "legacy"]), default="auto", help="The protocol's era.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
-def command(*, target: str, output: Path | None, header: tuple[str, ...], era: str, force: bool) -> None:
+def init_tests_command(*, target: str, output: Path | None, header: tuple[str, ...], era: str, force: bool) -> None:
     """Write a suite of tests for the server at TARGET: one for each tool, prompt and resource.
 
     TARGET is a URL, a Python file, package.module:app, or a command in quotes.

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 import msgspec
 
-from antiphon.cli.show import indented, tolerate
-from antiphon.cli.text import line, visible
+from antiphon.cli.output import indented, line, tolerate, visible
 from antiphon.client.client import Client, Discovery
 from antiphon.errors import Refused
 from antiphon.types import Implementation, JsonObject, Prompt, Resource, ResourceTemplate, Tool

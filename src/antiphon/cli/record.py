@@ -1,5 +1,8 @@
 """``antiphon record``: stands between a client and a server, and writes a cassette."""
 
+import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,11 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from antiphon.cli.address import Address, listen
-from antiphon.cli.peer import Peer, read_peer
+from antiphon.cli.output import visible
+from antiphon.cli.target import Peer, read_headers, read_peer
 from antiphon.errors import Disconnected
 
 if TYPE_CHECKING:
-    from antiphon.testing.cassette.scribe import Scribe
+    from antiphon.testing.cassette.format import Cassette
+    from antiphon.testing.cassette.matching import Drift
+    from antiphon.testing.cassette.recording import Scribe
+    from antiphon.testing.cassette.replaying import Stage
+    from antiphon.testing.cassette.verifying import Verdict, Verification
+    from antiphon.testing.cassette.wire import Wire
 
 NOT_STARTED = 3
 
@@ -28,7 +37,7 @@ NOT_STARTED = 3
 @click.option("--blind", multiple=True, metavar="FIELD", help="A field, or $.path, that is another value each time.")
 @click.option("--redact", multiple=True, metavar="FIELD", help="A field, $.path or header that is a secret.")
 @click.option("--keep-times", is_flag=True, help="Write the times in the server's texts down as they are.")
-def command(
+def record_command(
     *,
     target: str,
     output: Path,
@@ -50,7 +59,7 @@ def command(
     antiphon record --target "python server.py" --output session.json
     antiphon record --target http://127.0.0.1:9000/mcp --output session.json --port 8000
     """
-    from antiphon.testing.cassette.scribe import Scribe
+    from antiphon.testing.cassette.recording import Scribe
 
     peer = read_peer(target)
     try:
@@ -66,8 +75,8 @@ def command(
 
 
 def _record_streams(peer: Peer, scribe: "Scribe", output: Path) -> None:
-    from antiphon.testing.cassette.relay import Relay
-    from antiphon.testing.cassette.tape import CassetteBroken
+    from antiphon.testing.cassette.format import CassetteBroken
+    from antiphon.testing.cassette.record_proxy import Relay
 
     assert peer.command is not None
     try:
@@ -81,9 +90,9 @@ def _record_streams(peer: Peer, scribe: "Scribe", output: Path) -> None:
 
 
 def _record_http(peer: Peer, scribe: "Scribe", output: Path, address: Address, hosts: tuple[str, ...]) -> None:
-    from antiphon.testing.cassette.gateway import Gateway
-    from antiphon.testing.cassette.tape import CassetteBroken
-    from antiphon.testing.cassette.web import run
+    from antiphon.testing.cassette.format import CassetteBroken
+    from antiphon.testing.cassette.http_listener import run
+    from antiphon.testing.cassette.record_proxy import Gateway
 
     def save() -> None:
         cassette = scribe.cassette()
@@ -101,3 +110,191 @@ def _record_http(peer: Peer, scribe: "Scribe", output: Path, address: Address, h
     count = len(scribe.cassette().entries)
     told = f"{count} {'entry' if count == 1 else 'entries'} in {output}" if count else "nothing: no client came"
     click.echo(f"Recorded {told}", err=True)
+
+
+# ``antiphon replay``: answers clients from a cassette.
+
+
+DRIFTED = 1
+BROKEN = 2
+
+
+@click.command("replay")
+@click.argument("cassette", type=click.Path(path_type=Path))
+@click.option("--http", is_flag=True, help="Answer over HTTP instead of standard streams.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any free port."
+)
+@click.option("--path", default="/mcp", show_default=True, help="Where on the host MCP is served.")
+@click.option("--allow-host", multiple=True, metavar="HOST", help="Also serve requests for this Host (* for all).")
+@click.option("--complete", is_flag=True, help="What was recorded and not asked for is a drift too.")
+def replay_command(
+    *, cassette: Path, http: bool, host: str, port: int, path: str, allow_host: tuple[str, ...], complete: bool
+) -> None:
+    """Answer a client from CASSETTE, as the recorded server did.
+
+    What the client sends must be what was recorded, tokens and ids aside. Anything else is refused: the client gets an
+    error, the difference is shown here, and the exit code is 1.
+
+    \b
+    antiphon replay session.json
+    antiphon replay session.json --http --port 8000
+    """
+    from antiphon.testing.cassette.replay_server import fresh
+    from antiphon.testing.cassette.replaying import Stage
+
+    stage = Stage(load(cassette), fresh, _show)
+    if not http:
+        _play_streams(stage)
+    else:
+        _play_http(stage, cassette, Address(host=host, port=port, path=path), allow_host)
+    sys.exit(_told(stage, complete=complete))
+
+
+def load(path: Path) -> "Cassette":
+    """The cassette; exit code 2 if it is broken."""
+    from antiphon.testing.cassette.format import Cassette, CassetteBroken
+
+    try:
+        return Cassette.load(path)
+    except CassetteBroken as fault:
+        click.echo(f"Error: {fault}", err=True)
+        sys.exit(BROKEN)
+
+
+def _play_streams(stage: "Stage") -> None:
+    from antiphon.testing.cassette.replay_server import play
+
+    def stop(*_: object) -> None:
+        raise SystemExit
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        play(stage)
+    except (KeyboardInterrupt, SystemExit):
+        return
+
+
+def _play_http(stage: "Stage", cassette: Path, address: Address, hosts: tuple[str, ...]) -> None:
+    from antiphon.testing.cassette.http_listener import run
+    from antiphon.testing.cassette.replay_server import Endpoint
+
+    sockets = listen(address)
+    endpoint = Endpoint(stage, path=address.path, hosts=[*address.names, *hosts])
+    run(endpoint, sockets, started=lambda: click.echo(f"Playing {cassette} on {address.url(sockets)}", err=True))
+
+
+def _show(drift: "Drift") -> None:
+    click.echo(f"Not as recorded: {visible(str(drift))}\n", err=True)
+
+
+def _told(stage: "Stage", *, complete: bool) -> int:
+    left = stage.unplayed
+    if left:
+        click.echo(f"Not asked for: {visible(', '.join(entry.title for entry in left))}", err=True)
+    return DRIFTED if stage.drifts or (complete and left) else 0
+
+
+# ``antiphon verify``: sends a cassette's requests to a live server, and compares.
+
+
+TABLE = """\b
+Exit codes:
+  0    the server answers as it did
+  1    it answers in another way
+  2    the cassette is broken, or the usage wrong
+  3    the server did not start, cannot be reached, or does not answer"""
+
+
+@click.command("verify", epilog=TABLE)
+@click.argument("cassette", type=click.Path(path_type=Path))
+@click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")
+@click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send.")
+@click.option(
+    "--secret", metavar="NAME=VALUE", multiple=True, help="What was redacted; NAME alone takes it from the environment."
+)
+@click.option("--replies-only", is_flag=True, help="Do not compare notifications.")
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="How long the server may take for a turn.",
+)
+def verify_command(
+    *,
+    cassette: Path,
+    target: str,
+    header: tuple[str, ...],
+    secret: tuple[str, ...],
+    replies_only: bool,
+    timeout: float,
+) -> None:
+    """Send the requests of CASSETTE to the server at TARGET, and show where its answers differ.
+
+    \b
+    antiphon verify session.json --target server.py
+    antiphon verify session.json --target https://example.com/mcp --header 'Authorization: Bearer ...'
+    """
+    from antiphon.testing.cassette.format import CassetteBroken
+    from antiphon.testing.cassette.verifying import NotStarted, Verification
+
+    peer = read_peer(target)
+    headers = read_headers(header, peer)
+    tape = load(cassette)
+    try:
+        verification = Verification(
+            tape,
+            lambda: _wire(peer, headers),
+            secrets=_secrets(secret),
+            headers=headers,
+            timeout=timeout,
+            notifications=not replies_only,
+        )
+        sys.exit(asyncio.run(_verified(verification)))
+    except CassetteBroken as fault:
+        click.echo(f"Error: {cassette}: {fault}", err=True)
+        sys.exit(BROKEN)
+    except NotStarted as fault:
+        click.echo(f"Error: {visible(str(fault))}", err=True)
+        sys.exit(NOT_STARTED)
+
+
+def _wire(peer: Peer, headers: dict[str, str]) -> "Wire":
+    from antiphon.testing.cassette.wire import HttpWire, PipeWire
+
+    return HttpWire(peer.text, headers=headers) if peer.command is None else PipeWire(peer.command, cwd=peer.folder)
+
+
+async def _verified(verification: "Verification") -> int:
+    counts = {"same": 0, "differs": 0, "skipped": 0}
+    async for verdict in verification.verdicts():
+        counts[verdict.status] += 1
+        _show_verdict(verdict)
+    told = [f"{counts['same']} as recorded"]
+    told += [f"{counts['differs']} not"] if counts["differs"] else []
+    told += [f"{counts['skipped']} skipped"] if counts["skipped"] else []
+    click.echo(", ".join(told))
+    return 1 if counts["differs"] else 0
+
+
+def _show_verdict(verdict: "Verdict") -> None:
+    mark = {"same": "=", "differs": "≠", "skipped": "-"}[verdict.status]
+    reason = f": {verdict.reason}" if verdict.reason else ""
+    click.echo(visible(f"{mark} {verdict.number}. {verdict.title}{reason}"))
+    if verdict.diff:
+        click.echo(visible(verdict.diff))
+
+
+def _secrets(given: tuple[str, ...]) -> dict[str, str]:
+    secrets: dict[str, str] = {}
+    for each in given:
+        name, sign, value = each.partition("=")
+        if not sign:
+            value = os.environ.get(name, "")
+            if not value:
+                raise click.UsageError(f"--secret {name}: there is no environment variable of that name")
+        secrets[name] = value
+    return secrets

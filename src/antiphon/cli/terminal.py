@@ -13,11 +13,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.cli.fields import Field, fields_of
-from antiphon.cli.location import Location, read_location
-from antiphon.cli.show import on_stderr
-from antiphon.cli.text import line, visible
-from antiphon.cli.widgets import ABSENT, Escaped, ask, choose
+from antiphon.cli.forms import ABSENT, Escaped, Field, ask, choose, fields_of
+from antiphon.cli.output import Location, line, on_stderr, read_location, visible
 from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.errors import CannotAnswer
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject

@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import subprocess
 import sys
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,15 +12,15 @@ import click
 import msgspec
 from click.exceptions import Exit
 
-from antiphon.cli.text import visible
+from antiphon.cli.output import visible
+from antiphon.testing.outcome import Outcome, Summary
 from antiphon.testing.report import FORMATS, render
+from antiphon.testing.suite.document import SuiteBroken, nearest
 from antiphon.testing.suite.format import duration, schema
 from antiphon.testing.suite.loading import find_suites, load_all
-from antiphon.testing.suite.outcome import Outcome, Summary
-from antiphon.testing.suite.problem import SuiteBroken, nearest
+from antiphon.testing.suite.model import Suite
 from antiphon.testing.suite.runner import Settings, run
 from antiphon.testing.suite.selection import Selection, check_expression
-from antiphon.testing.suite.suite import Suite
 
 FAILED: Final = 1
 BROKEN: Final = 2
@@ -145,7 +147,7 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
     help="Print the format of suites as JSON Schema.",
 )
 @click.pass_context
-def command(
+def test_command(
     ctx: click.Context,
     /,
     *,
@@ -178,8 +180,6 @@ def command(
     if settings["effects"] and not settings["replay_safety"]:
         raise click.UsageError("--effect says what --replay-safety looks for, and that is not there")
     if watch:
-        from antiphon.cli.watching import watch_tests  # needs a package that others need not have
-
         written = [*(Path(file) for _, file in reports if file), *filter(None, [settings["record"]])]
         watch_tests(list(suites) or [Path()], written)
         return
@@ -293,3 +293,58 @@ class Screen:
 
     def finish(self, summary: Summary) -> None:
         self._printer.finish(summary)
+
+
+# Watching: the same tests again, in a process of their own, whenever a file changes.
+
+
+_LOOKED_AT: Final = (".py", ".yaml", ".yml", ".json", ".toml", ".js", ".mjs", ".ts")
+FIRST: Final = 200
+"""Milliseconds until the first run."""
+_LEFT_OUT: Final = frozenset({"__snapshots__", "__pycache__", "node_modules", ".git", ".venv"})
+
+
+def watch_tests(places: list[Path], written: Iterable[Path] = ()) -> None:
+    """Run the tests, and once more after each change, until somebody interrupts.
+
+    What the tests have ``written`` themselves, such as their reports, is no change.
+    """
+    try:
+        from watchfiles import watch
+    except ImportError:
+        raise click.UsageError("--watch needs a package: pip install 'antiphon[reload]'") from None
+    again = [sys.executable, "-m", "antiphon", *(word for word in sys.argv[1:] if word != "--watch")]
+    ours = tuple(place.resolve() for place in written)
+    folders = {place if place.is_dir() else place.parent for place in [*places, Path()]}
+    is_first = True
+    try:
+        # The first round comes of itself: what changes while the tests run is not missed then.
+        for changes in watch(
+            *folders,
+            watch_filter=lambda _, path: is_of_interest(path, ours),
+            rust_timeout=FIRST,
+            yield_on_timeout=True,
+            raise_interrupt=True,
+        ):
+            if changes:
+                names = sorted({Path(path).name for _, path in changes})
+                more = " and more" if len(names) > 3 else ""
+                click.secho(f"\n{', '.join(names[:3])}{more} changed", bold=True, err=True)
+            if changes or is_first:
+                _run_again(again)
+            is_first = False
+    except KeyboardInterrupt:
+        click.echo("No longer watching", err=True)
+
+
+def is_of_interest(path: str, written: Collection[Path] = ()) -> bool:
+    """Whether a change may be one of the server or its suites."""
+    if not path.endswith(_LOOKED_AT) or _LEFT_OUT & set(Path(path).parts):
+        return False
+    return not any(Path(path).resolve().is_relative_to(place) for place in written)
+
+
+def _run_again(command: list[str]) -> None:
+    # A process of its own: what a server's module imports is then new as well.
+    subprocess.run(command, check=False)  # noqa: S603 -- this program itself
+    click.echo("Watching for changes; Ctrl+C ends it", err=True)

@@ -1,12 +1,17 @@
 """What a client remembers of a server's tools: the headers they want, and the results they promise."""
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
 
 from antiphon.client.results import CallResult
 from antiphon.errors import PeerBroken
 from antiphon.types import UNSET, JsonObject, Tool
 from antiphon.wire.headers import HeaderParam, encode_params, header_params
+from antiphon.wire.jsonrpc import encode
 
 if TYPE_CHECKING:
     from antiphon.shapes import Shape
@@ -68,3 +73,91 @@ class Catalogue:
         except ValueError as fault:
             log.warning("the output schema of %r cannot be used: %s", name, fault)
             del self._outputs[name]
+
+
+# What a server said, for as long as it says that it holds (2026-07-28, server/utilities/caching).
+
+
+MOST = 256
+"""Results that are kept; the oldest make room."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Cache:
+    """Fresh results by method and parameters. Kept as bytes, so that nobody changes what the next one gets."""
+
+    __slots__ = ("_kept", "age")
+
+    def __init__(self) -> None:
+        self.age = 0
+        """How often something has changed: what was asked for at another age may be stale when it comes."""
+        self._kept: dict[bytes, tuple[float, bytes]] = {}
+
+    def get(self, method: str, params: JsonObject) -> JsonObject | None:
+        kept = self._kept.get(_key(method, params))
+        if kept is None or monotonic() >= kept[0]:
+            return None
+        fresh: JsonObject = _decode(kept[1])
+        return fresh
+
+    def keep(self, method: str, params: JsonObject, result: JsonObject, age: int) -> None:
+        """Only a whole result has a lifetime, and only a positive one counts."""
+        ttl = result.get("ttlMs")
+        if type(ttl) is int and ttl > 0 and age == self.age:
+            if len(self._kept) >= MOST:
+                del self._kept[next(iter(self._kept))]
+            self._kept[_key(method, params)] = (monotonic() + ttl / 1000, encode(result))
+
+    def clear(self) -> None:
+        self.age += 1
+        self._kept.clear()
+
+
+def _key(method: str, params: JsonObject) -> bytes:
+    return msgspec.json.encode([method, params], order="sorted")
+
+
+# Lists that come in pages.
+
+
+MAX_PAGES = 10_000
+"""Pages after which a list has no end."""
+
+T = TypeVar("T")
+
+
+class Pages(Generic[T]):
+    """A list that comes in pages: ``await`` it whole, or iterate over it as the pages come."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Callable[[], AsyncIterator[T]]) -> None:
+        self._items = items
+
+    def __await__(self) -> Generator[Any, None, list[T]]:
+        return self._all().__await__()
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self._items()
+
+    async def _all(self) -> list[T]:
+        return [item async for item in self._items()]
+
+
+async def pages(fetch: Callable[[JsonObject], Awaitable[JsonObject]]) -> AsyncIterator[JsonObject]:
+    """The pages that ``fetch`` gives for their cursors; PeerBroken when they go round in a circle, or never end."""
+    cursor: Any = None
+    seen: set[str] = set()
+    while len(seen) < MAX_PAGES:
+        page = await fetch({} if cursor is None else {"cursor": cursor})
+        yield page
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return
+        if type(cursor) is not str:
+            raise PeerBroken("The server gave a cursor that is not a string")
+        if cursor in seen:
+            raise PeerBroken("The server gives the same pages again and again")
+        seen.add(cursor)
+    raise PeerBroken(f"The server's list has more than {MAX_PAGES} pages")

@@ -11,15 +11,13 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 import msgspec
 
 from antiphon import eras
-from antiphon.client import changes
+from antiphon.client import results as changes
 from antiphon.client.answers import Answers, Asker, Elicit, Roots, Sampler, response
-from antiphon.client.budget import Budget, Deadlines
-from antiphon.client.cache import Cache
-from antiphon.client.catalogue import Catalogue
-from antiphon.client.changes import Change
-from antiphon.client.pages import Pages, pages
+from antiphon.client.catalogue import Cache, Catalogue, Pages, pages
+from antiphon.client.deadlines import Budget, Deadlines
 from antiphon.client.results import (
     CallResult,
+    Change,
     Complete,
     Discovery,
     InputNeeded,
@@ -32,7 +30,7 @@ from antiphon.client.results import (
     read_result,
 )
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, PeerBroken, Refused
-from antiphon.protocol.loop import MAX_ROUNDS, Leg, Pause, Questions, asked, rounds
+from antiphon.rounds.loop import MAX_ROUNDS, Leg, Pause, Questions, asked, rounds
 from antiphon.transports.link import Caller, Link, OnNotification, refusal
 from antiphon.types import (
     Completion,
@@ -45,7 +43,7 @@ from antiphon.types import (
     Tool,
 )
 from antiphon.wire.headers import encode_value
-from antiphon.wire.rev2026 import (
+from antiphon.wire.revisions import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,

@@ -10,7 +10,7 @@ import msgspec
 
 from antiphon.errors import InvalidParams
 from antiphon.server.context import Context
-from antiphon.server.invoke import Handler, label
+from antiphon.server.running import Handler, label
 from antiphon.types import Completion, JsonObject
 
 MOST = 100

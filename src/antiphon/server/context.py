@@ -14,10 +14,9 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overlo
 import msgspec
 
 from antiphon.errors import CannotAsk, ToolError
-from antiphon.protocol.accept import Call
 from antiphon.rounds import ask
 from antiphon.rounds.ask import FormQuestion, Question
-from antiphon.rounds.replay import Conversation, Journal, RoundEnds
+from antiphon.rounds.journal import Conversation, Journal, RoundEnds
 from antiphon.server.asking import Asking
 from antiphon.shapes import Form, Mismatch, form_of, hints_of, shape_of
 from antiphon.types import (
@@ -35,8 +34,9 @@ from antiphon.types import (
     Sample,
     Tool,
 )
+from antiphon.wire.call import Call
 from antiphon.wire.jsonrpc import notification
-from antiphon.wire.rev2026 import CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN
+from antiphon.wire.revisions import CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN
 
 T = TypeVar("T")
 R = TypeVar("R")

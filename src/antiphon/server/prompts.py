@@ -8,7 +8,7 @@ import msgspec
 from antiphon.errors import InvalidParams
 from antiphon.server.completion import options_of
 from antiphon.server.context import Context
-from antiphon.server.invoke import ROUND, Handler
+from antiphon.server.running import ROUND, Handler
 from antiphon.server.tools import checked_name, content_blocks
 from antiphon.shapes import MISSING, Mismatch, signature_of
 from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, PromptResult

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 from antiphon.server.completion import Completer
-from antiphon.server.listen import Kind, Subscriptions
 from antiphon.server.prompts import PromptEntry
 from antiphon.server.resources import ResourceEntry
+from antiphon.server.subscriptions import Kind, Subscriptions
 from antiphon.server.tools import ToolEntry
 from antiphon.types import Annotations, Icon, JsonObject, Scope, ToolAnnotations
 

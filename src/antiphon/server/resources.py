@@ -8,7 +8,7 @@ import msgspec
 from antiphon.errors import ResourceNotFound
 from antiphon.server.completion import options_of
 from antiphon.server.context import Context
-from antiphon.server.invoke import ROUND, Handler, label
+from antiphon.server.running import ROUND, Handler, label
 from antiphon.shapes import Mismatch, signature_of
 from antiphon.types import (
     Annotations,

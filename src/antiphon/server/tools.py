@@ -10,10 +10,10 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from antiphon.errors import InternalError, InvalidParams, ToolError
-from antiphon.rounds.replay import InputRequired
-from antiphon.rounds.seal import as_they_are
+from antiphon.rounds.journal import InputRequired
+from antiphon.rounds.token import as_they_are
 from antiphon.server.context import Context
-from antiphon.server.invoke import ROUND, Handler, label, told_by
+from antiphon.server.running import ROUND, Handler, label, told_by
 from antiphon.shapes import Mismatch, Shape, describe, hints_of, raw_shape, shape_of, signature_of
 from antiphon.types import (
     CONTENT_TYPES,

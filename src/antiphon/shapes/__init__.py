@@ -1,8 +1,7 @@
 """Python types <-> JSON Schema <-> validated values."""
 
 from antiphon.shapes.form import Form, Several, form_of
-from antiphon.shapes.raw import raw_shape
-from antiphon.shapes.schema import Email, Format, Header, Mismatch, Shape, Url, shape_of
+from antiphon.shapes.schema import Email, Format, Header, Mismatch, Shape, Url, raw_shape, shape_of
 from antiphon.shapes.signature import MISSING, Parameter, Signature, describe, hints_of, signature_of
 
 __all__ = [

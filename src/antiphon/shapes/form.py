@@ -1,19 +1,257 @@
 """Types as forms: the protocol's restricted schema, and the typed value of an answer."""
 
+import collections.abc
+import datetime as dt
 import enum
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Union, cast
 
-from antiphon.shapes.entry import Entry, Several, entry_of, opened
-from antiphon.shapes.foreign import is_model, read_foreign
-from antiphon.shapes.mismatch import Mismatch, quoted
-from antiphon.shapes.records import MISSING, Record, record_of
-from antiphon.shapes.restricted import checked_definition, read_value
-from antiphon.shapes.values import is_object
+import msgspec
+from msgspec.structs import replace
 
-__all__ = ["Form", "Several", "form_of"]
+from antiphon.shapes.annotations import peeled, type_name
+from antiphon.shapes.constraints import Facets, facets_of, integral, keywords
+from antiphon.shapes.form_schema import checked_definition, read_value
+from antiphon.shapes.mismatch import Mismatch, is_object, quoted
+from antiphon.shapes.records import MISSING, Record, is_foreign, is_model, read_foreign, record_of, schema_of_foreign
+from antiphon.shapes.translation import builtins_of
+
+__all__ = ["Entry", "Form", "Several", "entry_of", "form_of", "opened"]
+
+# One field of a form: from a Python type to the protocol's definition and back from an answer.
+
+
+Schema = dict[str, Any]
+
+
+class Several:
+    """A choice of several: options (strings, or pairs of value and title), an Enum or a Literal of strings."""
+
+    __slots__ = ("at_least", "at_most", "options")
+
+    def __init__(self, options: object, *, at_least: int | None = None, at_most: int | None = None) -> None:
+        self.options = options
+        self.at_least = at_least
+        self.at_most = at_most
+
+    def __repr__(self) -> str:
+        return f"Several({self.options!r}, at_least={self.at_least}, at_most={self.at_most})"
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A field: what the built value calls it, its definition on the wire, and the meaning of an answer."""
+
+    name: str
+    wire: str
+    schema: Schema
+    convert: Callable[[Any], object] = _same
+    required: bool = True
+    nullable: bool = False
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A type a field can have: its bare definition, and how its values go off and onto the wire."""
+
+    schema: Schema
+    convert: Callable[[Any], object] = _same
+    revert: Callable[[Any], object] = builtins_of
+    takes: frozenset[str] = frozenset()
+
+
+_BOUNDS = frozenset({"gt", "ge", "lt", "le"})
+_LENGTHS = frozenset({"min_length", "max_length"})
+_KINDS: dict[Any, Kind] = {
+    bool: Kind({"type": "boolean"}),
+    str: Kind({"type": "string"}, takes=_LENGTHS | {"format"}),
+    int: Kind({"type": "integer"}, takes=_BOUNDS),
+    float: Kind({"type": "number"}, float, takes=frozenset({"ge", "le"})),
+    dt.date: Kind({"type": "string", "format": "date"}, dt.date.fromisoformat),
+    dt.datetime: Kind(
+        {"type": "string", "format": "date-time"},
+        lambda text: dt.datetime.fromisoformat(text.upper()),
+    ),
+}
+_MANY: dict[Any, Callable[[list[Any]], object]] = {
+    list: list,
+    set: set,
+    frozenset: frozenset,
+    tuple: tuple,
+    collections.abc.Sequence: list,
+    collections.abc.Collection: list,
+    collections.abc.Set: set,
+}
+_WORDS = {
+    "pattern": "a pattern",
+    "multiple_of": "'multiple of'",
+    "gt": "'greater than': use 'at least' (ge)",
+    "lt": "'less than': use 'at most' (le)",
+}
+
+
+def entry_of(
+    name: str, annotation: Any, *, wire: str | None = None, required: bool = True, default: object = MISSING
+) -> Entry:
+    """The field for a type; TypeError naming it when a form has no such field."""
+    wire = wire or name
+    inner, metadata, nullable = opened(annotation)
+    facets = facets_of(metadata)
+    kind = _kind(inner)
+    if kind is None:
+        raise TypeError(f"form field '{wire}': a form cannot ask for {_told(inner)}")
+    schema = {**kind.schema, **_limits(wire, kind, facets)}
+    schema |= {key: facets.notes[key] for key in ("title", "description") if key in facets.notes}
+    if default is not MISSING and default is not None:
+        schema["default"] = kind.revert(default)
+    definition = checked_definition(wire, schema)
+    return Entry(name, wire, definition, kind.convert, required=required and not nullable, nullable=nullable)
+
+
+def opened(annotation: Any) -> tuple[Any, tuple[object, ...], bool]:
+    """The type inside the wrappers, what they say about it, and whether None was allowed beside it."""
+    inner, metadata = peeled(annotation)
+    if typing.get_origin(inner) not in {Union, types.UnionType}:
+        return inner, metadata, False
+    members = [member for member in typing.get_args(inner) if member is not type(None)]
+    nullable = len(members) < len(typing.get_args(inner))
+    if len(members) == 1:
+        within, more, _ = opened(members[0])
+        return within, (*more, *metadata), nullable
+    if all(typing.get_origin(peeled(member)[0]) is Literal for member in members):
+        values = tuple(value for member in members for value in typing.get_args(peeled(member)[0]))
+        return Literal[values], metadata, nullable
+    return inner, metadata, nullable
+
+
+def _told(type_: Any) -> str:
+    if record_of(type_) is not None:
+        return f"{type_name(type_)}: it is flat, classes do not nest"
+    return type_name(type_) if not isinstance(type_, list | tuple) else "an empty or mixed list of options"
+
+
+def _limits(wire: str, kind: Kind, facets: Facets) -> Schema:
+    limits = dict(facets.limits)
+    for key in limits.keys() - kind.takes:
+        raise TypeError(f"form field '{wire}': a form cannot say {_WORDS.get(key, repr(key))} for this field")
+    if kind.schema["type"] == "integer":
+        limits = integral(limits)
+        # Between whole numbers "greater than 0" is "at least 1".
+        if "gt" in limits:
+            limits["ge"] = limits.pop("gt") + 1
+        if "lt" in limits:
+            limits["le"] = limits.pop("lt") - 1
+    return keywords(kind.schema, limits)
+
+
+def _kind(type_: Any) -> Kind | None:
+    if isinstance(type_, Several):
+        return _several(type_)
+    if isinstance(type_, list | tuple) or _is_choice(type_):
+        return _one_of(type_)
+    origin = typing.get_origin(type_)
+    arguments = typing.get_args(type_)
+    if origin in _MANY and (origin is not tuple or arguments[1:] == (...,)):
+        inner, _, nullable = opened(arguments[0])
+        return _many_of(inner, _MANY[origin]) if _is_choice(inner) and not nullable else None
+    if isinstance(type_, type) and type_ in _KINDS:
+        return _KINDS[type_]
+    if is_foreign(type_) and record_of(type_) is None:
+        return Kind(schema_of_foreign(type_, output=False), lambda value: read_foreign(type_, value))
+    return None
+
+
+def _is_choice(type_: Any) -> bool:
+    return typing.get_origin(type_) is Literal or (isinstance(type_, type) and issubclass(type_, enum.Enum))
+
+
+# --------------------------------------------------------------------- choices
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Options: on the wire, in words (if they have any), and what each of them means."""
+
+    values: list[Any]
+    titles: list[str] | None
+    meanings: list[Any]
+
+    def titled(self) -> list[Schema]:
+        return [{"const": value, "title": title} for value, title in zip(self.values, self.titles or (), strict=True)]
+
+    def convert(self, value: str) -> object:
+        return self.meanings[self.values.index(value)]
+
+    def revert(self, meaning: object) -> object:
+        return self.values[self.meanings.index(meaning)] if meaning in self.meanings else meaning
+
+
+def _choice(options: Any) -> Choice | None:
+    if typing.get_origin(options) is Literal:
+        values = list(typing.get_args(options))
+        return Choice(values, None, values)
+    if isinstance(options, type) and issubclass(options, enum.Enum):
+        return _members(options)
+    given: list[Any] = list(cast("Any", options)) if isinstance(options, list | tuple) else []
+    if given and all(isinstance(option, str) for option in given):
+        return Choice(given, None, given)
+    if given and all(_is_pair(option) for option in given):
+        values = [value for value, _ in given]
+        return Choice(values, [title for _, title in given], values)
+    return None
+
+
+def _is_pair(option: Any) -> bool:
+    return (
+        isinstance(option, tuple | list) and [isinstance(part, str) for part in cast("list[Any]", option)] == [True] * 2
+    )
+
+
+def _members(cls: type[enum.Enum]) -> Choice:
+    """An Enum's members: by value if all values are strings, else by name; titled by their names."""
+    members = list(cls)
+    by_value = all(isinstance(member.value, str) for member in members)
+    return Choice(
+        [str(member.value) if by_value else member.name for member in members],
+        [member.name.replace("_", " ").strip().title() for member in members],
+        members,
+    )
+
+
+def _one_of(options: Any) -> Kind | None:
+    choice = _choice(options)
+    if choice is None:
+        return None
+    said: Schema = {"enum": choice.values} if choice.titles is None else {"oneOf": choice.titled()}
+    return Kind({"type": "string", **said}, choice.convert, choice.revert)
+
+
+def _many_of(options: Any, container: Callable[[list[Any]], object]) -> Kind | None:
+    choice = _choice(options)
+    if choice is None:
+        return None
+    items: Schema = {"type": "string", "enum": choice.values} if choice.titles is None else {"anyOf": choice.titled()}
+
+    def convert(values: list[str]) -> object:
+        return container([choice.convert(value) for value in values])
+
+    def revert(meanings: Iterable[object]) -> object:
+        chosen = [choice.revert(meaning) for meaning in meanings]
+        return sorted(chosen, key=choice.values.index) if set(chosen) <= set(choice.values) else chosen
+
+    return Kind({"type": "array", "items": items}, convert, revert, _LENGTHS)
+
+
+def _several(several: Several) -> Kind | None:
+    kind = _many_of(several.options, list)
+    counts = {"min_length": several.at_least, "max_length": several.at_most}
+    limits = {key: value for key, value in counts.items() if value is not None}
+    return kind and replace(kind, schema={**kind.schema, **keywords(kind.schema, limits)})
 
 
 class Form:

@@ -2,13 +2,22 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from msgspec import ValidationError
 
-from antiphon.shapes.values import is_array, is_object
+__all__ = ["Mismatch", "explain", "is_array", "is_object", "listing", "path_text", "quoted"]
 
-__all__ = ["Mismatch", "explain", "listing", "path_text", "quoted"]
+# JSON values told apart.
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
 
 Step = str | int | None  # None: some value of an object, msgspec does not say which
 

@@ -11,14 +11,13 @@ import msgspec
 from msgspec import ValidationError, convert
 from msgspec.structs import asdict
 
-from antiphon.shapes.docstring import parsed
-from antiphon.shapes.facets import facets_of
-from antiphon.shapes.hints import hints_of, peeled, target_of, type_name
+from antiphon.shapes.annotations import hints_of, parsed, peeled, target_of, type_name
+from antiphon.shapes.constraints import facets_of
+from antiphon.shapes.definitions import subschemas
 from antiphon.shapes.mismatch import Mismatch
-from antiphon.shapes.reader import Reader
+from antiphon.shapes.readers import Reader
 from antiphon.shapes.records import MISSING
 from antiphon.shapes.translation import Translation, Walk, convertible, settled, with_default
-from antiphon.shapes.tree import subschemas
 
 __all__ = ["MISSING", "Parameter", "Signature", "describe", "hints_of", "signature_of"]
 

@@ -17,17 +17,33 @@ import msgspec
 from msgspec import Meta, UnsetType, ValidationError
 from msgspec.structs import replace
 
-from antiphon.shapes.alternatives import Alternative, Alternatives
+from antiphon.shapes.annotations import peeled, type_name
+from antiphon.shapes.constraints import (
+    NUMERIC,
+    SIZED,
+    TEXTUAL,
+    Facets,
+    Format,
+    facets_of,
+    integral,
+    keywords,
+    problem_with,
+    problem_with_limits,
+)
 from antiphon.shapes.definitions import Definitions
-from antiphon.shapes.facets import Facets, Format, facets_of
-from antiphon.shapes.foreign import dumped, is_foreign, is_model, read_foreign, schema_of_foreign
-from antiphon.shapes.formats import problem_with
-from antiphon.shapes.hints import peeled, type_name
-from antiphon.shapes.limits import NUMERIC, SIZED, TEXTUAL, integral, keywords, problem_with_limits
 from antiphon.shapes.mismatch import Mismatch, quoted
-from antiphon.shapes.reader import Opaque, Read, Reader, opaque
-from antiphon.shapes.records import MISSING, Field, Record, record_of
-from antiphon.shapes.shadow import shadow_of
+from antiphon.shapes.readers import Alternative, Alternatives, Opaque, Read, Reader, opaque, shadow_of
+from antiphon.shapes.records import (
+    MISSING,
+    Field,
+    Record,
+    dumped,
+    is_foreign,
+    is_model,
+    read_foreign,
+    record_of,
+    schema_of_foreign,
+)
 
 __all__ = ["Translation", "Walk", "builtins_of", "convertible", "encoded", "settled", "with_default"]
 

@@ -1,9 +1,10 @@
 """The interface of a store, and what every store has to agree on."""
 
+import asyncio
 import math
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from antiphon.errors import AntiphonError
 
@@ -89,3 +90,37 @@ def event_number(text: str) -> int:
     if not (len(text) == 19 and text.isascii() and text.isdigit() and int(text) < 2**63):
         raise ValueError(f"{text[:40]!r} is not the id of an event of this store")
     return int(text)
+
+
+# Following a channel of a store for its news, whatever they say.
+
+
+Wait: TypeAlias = Callable[[float], Awaitable[bool]]
+"""Waits for news, at most so many seconds; False if none came."""
+
+
+@asynccontextmanager
+async def following(store: Store, channel: str) -> AsyncGenerator[Wait]:
+    """Hear of news on a channel."""
+    news = asyncio.Event()
+
+    async def listen(messages: AsyncIterator[bytes]) -> None:
+        async for _ in messages:
+            news.set()
+
+    async def wait(seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await news.wait()
+        except TimeoutError:
+            return False
+        news.clear()
+        return True
+
+    async with store.subscribe(channel) as messages:
+        listening = asyncio.create_task(listen(messages))
+        try:
+            yield wait
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)

@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from antiphon.testing.answer_values import AnswerUnfit
+    from antiphon.testing.answers import AnswersUnused, AnswerUnscripted, Asked, Script
     from antiphon.testing.chain import (
         DEFAULT_MAX_ROUNDS,
         AnswerMissing,
@@ -18,11 +20,8 @@ if TYPE_CHECKING:
         run_chain_async,
     )
     from antiphon.testing.client import McpClient, PromptOutcome, ReadOutcome, SyncMcpClient, ToolOutcome
-    from antiphon.testing.connection import Connection
-    from antiphon.testing.fresh import NoFreshInstance
-    from antiphon.testing.given import AnswerUnfit
     from antiphon.testing.safety import Finding, SafetyReport, check_replay_safety
-    from antiphon.testing.script import AnswersUnused, AnswerUnscripted, Asked, Script
+    from antiphon.testing.servers import Connection, NoFreshInstance
     from antiphon.testing.transcript import Recorded
 
 __all__ = [
@@ -77,11 +76,10 @@ _HOMES = {
         "SyncMcpClient",
         "ToolOutcome",
     ),
-    "antiphon.testing.connection": ("Connection",),
-    "antiphon.testing.fresh": ("NoFreshInstance",),
-    "antiphon.testing.given": ("AnswerUnfit",),
+    "antiphon.testing.servers": ("Connection", "NoFreshInstance"),
+    "antiphon.testing.answer_values": ("AnswerUnfit",),
     "antiphon.testing.safety": ("Finding", "SafetyReport", "check_replay_safety"),
-    "antiphon.testing.script": ("AnswerUnscripted", "AnswersUnused", "Asked", "Script"),
+    "antiphon.testing.answers": ("AnswerUnscripted", "AnswersUnused", "Asked", "Script"),
     "antiphon.testing.transcript": ("Recorded",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -5,16 +5,15 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Ite
 from contextlib import aclosing
 from typing import Any, Self, TypeVar
 
-from antiphon.client.budget import Budget
-from antiphon.client.changes import Change
 from antiphon.client.client import Client, OnProgress
-from antiphon.client.results import CallResult, Complete, Discovery, Pending, PromptReply, ReadResult
-from antiphon.testing.cassette.player import Player
-from antiphon.testing.cassette.recorder import Recorder
-from antiphon.testing.connection import Connection
+from antiphon.client.deadlines import Budget
+from antiphon.client.results import CallResult, Change, Complete, Discovery, Pending, PromptReply, ReadResult
+from antiphon.testing.answers import Asked, Script, asked_in, keyless_in
+from antiphon.testing.cassette.recording import Recorder
+from antiphon.testing.cassette.replay_server import Player
+from antiphon.testing.outcome import Turn
 from antiphon.testing.safety import SafetyReport, check_replay_safety
-from antiphon.testing.script import Asked, Script, asked_in, keyless_in
-from antiphon.testing.suite.outcome import Turn
+from antiphon.testing.servers import Connection
 from antiphon.testing.transcript import Recorded
 from antiphon.types import Completion, JsonObject, Prompt, Resource, ResourceTemplate, Tool
 

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import pytest
 
-from antiphon.testing.report.telling import tell
-from antiphon.testing.suite.instance import Unstarted
+from antiphon.testing.outcome import Outcome
+from antiphon.testing.report.text import tell
+from antiphon.testing.suite.document import SuiteBroken
 from antiphon.testing.suite.loading import load
-from antiphon.testing.suite.outcome import Outcome
-from antiphon.testing.suite.problem import SuiteBroken
+from antiphon.testing.suite.model import Case, Suite
 from antiphon.testing.suite.runner import Running, Settings
-from antiphon.testing.suite.suite import Case, Suite
+from antiphon.testing.suite.servers import Unstarted
 
 Era = Literal["auto", "modern", "legacy"]
 

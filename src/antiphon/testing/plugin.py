@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
+    from antiphon.testing.answers import Script
     from antiphon.testing.client import McpClient, SyncMcpClient
     from antiphon.testing.collecting import SuiteFile
-    from antiphon.testing.connection import Connection
-    from antiphon.testing.script import Script
-    from antiphon.testing.snapshot import Snapshots
+    from antiphon.testing.servers import Connection
+    from antiphon.testing.snapshots import TestSnapshots
 
 SUITES: Final = (".mcp.yaml", ".mcp.yml")
 ERAS: Final = ("2026-07-28", "legacy")
@@ -127,7 +127,7 @@ def mcp_era(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def mcp_answers(request: pytest.FixtureRequest) -> "Iterator[Script]":
     """The test's script: ``answers(confirm=True)``."""
-    from antiphon.testing.script import AnswersUnused, Script
+    from antiphon.testing.answers import AnswersUnused, Script
 
     declare = _options(request.node).get("declare")
     script = Script() if declare is None else Script(declare=declare)
@@ -177,12 +177,12 @@ def antiphon_client(mcp_client: "McpClient | SyncMcpClient") -> "McpClient | Syn
 
 
 @pytest.fixture
-def assert_snapshot(request: pytest.FixtureRequest) -> "Snapshots":
+def assert_snapshot(request: pytest.FixtureRequest) -> "TestSnapshots":
     """``assert_snapshot(result)`` fails unless it is what was kept; ``--update-snapshots`` keeps it."""
-    from antiphon.testing.snapshot import Snapshots
+    from antiphon.testing.snapshots import TestSnapshots
 
     update = bool(request.config.getoption("--update-snapshots", default=False))
-    return Snapshots(request.node.path, _label(request.node), update=update)
+    return TestSnapshots(request.node.path, _label(request.node), update=update)
 
 
 # --- how a test says what it wants --------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def _options(node: Any) -> dict[str, Any]:
 def _connection(request: pytest.FixtureRequest, era: str) -> "Connection":
     import msgspec
 
-    from antiphon.testing.connection import Connection
+    from antiphon.testing.servers import Connection
 
     server = _options(request.node).get("server")
     if server is None:
@@ -246,7 +246,7 @@ def _cassette(request: pytest.FixtureRequest, era: str) -> Path | None:
         return None
     test: Path = request.node.path
     if not mark.args:
-        from antiphon.testing.suite.snapshots import file_name
+        from antiphon.testing.snapshots import file_name
 
         return test.parent / "cassettes" / test.stem / file_name(_label(request.node))
     file = test.parent / str(mark.args[0])
@@ -267,8 +267,8 @@ def _server(text: str, config: pytest.Config) -> object:
         words = command if command[0].endswith(".py") else command[1:] if command[0] in {"python", "python3"} else None
         return command if words is None else [sys.executable, *words]
     if app["place"].endswith(".py"):
-        from antiphon.home import ServerMissing, find_anew
-        from antiphon.server.service import Service
+        from antiphon.loading import ServerMissing, find_anew
+        from antiphon.server.dispatch import Service
 
         try:
             return find_anew(text, config.rootpath, Service)

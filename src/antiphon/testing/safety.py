@@ -16,13 +16,12 @@ from antiphon.client.answers import Answers, Asker
 from antiphon.client.client import Client
 from antiphon.client.results import Pending
 from antiphon.errors import CallFailed, Disconnected, Refused, RoundsExceeded
-from antiphon.protocol.loop import MAX_ROUNDS
-from antiphon.server.service import Service
-from antiphon.testing.instances import Instances, instances, is_here
-from antiphon.testing.observer import Effect, Observer, Sighting, place_of
-from antiphon.testing.script import Script
+from antiphon.rounds.loop import MAX_ROUNDS
+from antiphon.server.dispatch import Service
+from antiphon.testing.answers import Script
+from antiphon.testing.observing import Effect, Instances, Observer, Sighting, instances, is_here, place_of
 from antiphon.types import JsonObject
-from antiphon.wire.rev2026 import METHODS
+from antiphon.wire.revisions import METHODS
 
 Kind: TypeAlias = Literal["question", "result", "instance", "effect", "clock", "random"]
 

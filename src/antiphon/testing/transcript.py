@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import CallFailed, Refused
-from antiphon.testing.suite.outcome import Turn
+from antiphon.testing.outcome import Turn
 from antiphon.transports.link import Link, OnNotification
 from antiphon.types import JsonObject
 

@@ -7,7 +7,7 @@ turns the response into a stream. Only a request that lasts gets a watcher for t
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from inspect import isawaitable
 from threading import get_ident
@@ -15,19 +15,15 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from antiphon.errors import HeaderMismatch, InternalError, InvalidRequest, ProtocolError
-from antiphon.protocol import sse
-from antiphon.server.service import Service
+from antiphon.http.exchange import Application, Receive, Scope, Send
+from antiphon.server.dispatch import Service
 from antiphon.types import JsonObject
 from antiphon.wire import headers as http
-from antiphon.wire import jsonrpc
+from antiphon.wire import jsonrpc, sse
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import encode
-from antiphon.wire.rev2026 import REVISION
+from antiphon.wire.revisions import REVISION
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
 
 MAX_BODY = 4 * 1024 * 1024

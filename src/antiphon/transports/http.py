@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from time import time
 
 from antiphon.errors import Disconnected, PeerBroken, Refused
-from antiphon.protocol.sse import Events
-from antiphon.transports.http1 import MAX_CONNECTIONS, Connection, Pool, proxy_for
+from antiphon.http.client import MAX_CONNECTIONS, Connection, Pool, proxy_for
 from antiphon.transports.link import OnNotification, read_message, refusal, tell
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
+from antiphon.wire.sse import Events
 
 MAX_REPLY = 64 * 1024 * 1024
 """Bytes that one reply, or one event of a stream, may have."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.server.service import Service
+from antiphon.server.dispatch import Service
 from antiphon.transports.link import OnNotification
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.transports.asgi import Endpoint
-from antiphon.transports.ending import end_with_the_rest
+from antiphon.transports.shutdown import end_with_the_rest
 
 
 def run(
@@ -48,7 +48,7 @@ def run(
 
 SETTINGS: dict[str, Any] = {
     # Named, not imported: a supervisor of workers need not load it, and a worker finds it by its name.
-    "http": "antiphon.transports.front:Front",
+    "http": "antiphon.http.connection:ServerConnection",
     "access_log": False,
     "ws": "none",
     "server_header": False,

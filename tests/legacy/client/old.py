@@ -4,8 +4,8 @@ import asyncio
 import itertools
 import json
 
-from antiphon.legacy.links.link import LegacyLink
-from antiphon.legacy.links.pipe import PipeWire
+from antiphon.legacy.client.link import LegacyLink
+from antiphon.legacy.client.stdio import PipeWire
 
 CAPABILITIES = {
     "tools": {"listChanged": True},

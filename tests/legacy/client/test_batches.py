@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon import Accepted, Client, PeerBroken
-from antiphon.transports.child import ChildLink
+from antiphon import Accepted, Client, PeerBroken, eras
 from antiphon.transports.link import read_message, read_messages
+from antiphon.transports.stdio_client import ChildLink
 from client.hostile import answer
 from client.until import until
 
@@ -120,6 +120,15 @@ async def test_a_batch_in_a_line(command, caplog):
     assert (called.text, called.rounds) == ("yes", 2)
     assert told == [("info", "x", None)]
     assert [record.args[0] for record in caplog.records] == [b"[info] called", b"[1, 2]"], "prints are not messages"
+
+
+async def test_lines_of_an_old_server_that_are_no_messages_are_told_to_a_callback(command):
+    heard = []
+    link = eras.connect(command, era="legacy", on_stray_line=heard.append)
+    async with asyncio.timeout(10), Client(link, elicit=lambda _: Accepted("yes")) as client:
+        await client.call_tool("x")
+        await until(lambda: len(heard) == 2)
+    assert heard == ["[info] called", "[1, 2]"]
 
 
 async def test_a_modern_server_sends_no_batches(command, caplog):

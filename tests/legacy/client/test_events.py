@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.legacy.links.events import LONGEST_WAIT, Events
+from antiphon.legacy.client.events import LONGEST_WAIT, Events
 
 LIMIT = 1024
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from antiphon import Accepted, CallTimeout, Change, Client, Disconnected, PeerBroken, Refused, Root
 from antiphon.client import client as client_module
-from antiphon.legacy.links import http
-from antiphon.legacy.links.http import HttpWire
-from antiphon.legacy.links.link import LegacyLink
+from antiphon.legacy.client import http
+from antiphon.legacy.client.http import HttpWire
+from antiphon.legacy.client.link import LegacyLink
 from antiphon.transports.http import HttpLink
 from client.hostile import END, STREAM, answer, chunk
 from client.until import until

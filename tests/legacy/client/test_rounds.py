@@ -415,7 +415,7 @@ async def test_the_call_is_made_again_when_the_server_says_that_the_visit_is_ove
 
 
 async def test_a_server_that_says_nothing_of_the_visit_is_called_again_after_a_while(monkeypatch):
-    monkeypatch.setattr("antiphon.legacy.links.link.VISIT", 0.02)
+    monkeypatch.setattr("antiphon.legacy.client.link.VISIT", 0.02)
 
     async def call(server, message):
         if len(server.sent_of("tools/call")) == 1:

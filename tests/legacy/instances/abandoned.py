@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import Context, MemoryStore, Server
-from antiphon.legacy import reply
+from antiphon.legacy.server import reply_stream as reply
 from antiphon.transports import serve
 
 reply.GRACE = 0.5  # nobody comes back here, so nobody needs to be waited for

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 
 from antiphon import Context, InputRequired, RedisStore, Server, SQLiteStore, ask, input_required
-from antiphon.legacy import switchboard
+from antiphon.legacy.server import instances as switchboard
 from antiphon.transports import serve
 
 switchboard.LINGER = 1.0  # nothing depends on it but how long a test has to wait until all has expired

@@ -28,7 +28,8 @@ async def store(request, tmp_path):
 @pytest.fixture
 def soon(monkeypatch):
     """Whatever takes a few seconds takes a few hundredths."""
-    from antiphon.legacy import http, reply
+    from antiphon.legacy.server import http
+    from antiphon.legacy.server import reply_stream as reply
 
     monkeypatch.setattr(reply, "GRACE", 0.05)
     monkeypatch.setattr(http, "LOOK", 0.05)

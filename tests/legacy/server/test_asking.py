@@ -469,7 +469,7 @@ async def test_rounds_are_counted_and_state_comes_back_as_it_was_given(app):
 
 @pytest.fixture
 def no_pause(monkeypatch):
-    from antiphon.legacy import desk
+    from antiphon.legacy.server import dispatch as desk
 
     monkeypatch.setattr(desk, "FIRST_PAUSE", 0.001)
 

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from antiphon import Context, Server
-from antiphon.legacy.memory import MemoryPipe
+from antiphon.legacy.server.stdio import MemoryPipe
 
 from .driver import EVERYTHING, LATEST, accept, check, initialize, notification, request, text_of, tool_call
 

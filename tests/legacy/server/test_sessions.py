@@ -256,7 +256,7 @@ async def test_a_session_that_is_not_used_expires():
 
 
 async def test_a_session_that_is_used_does_not(monkeypatch):
-    from antiphon.legacy import sessions
+    from antiphon.legacy.server import sessions
 
     clock = Clock()
     monkeypatch.setattr(sessions.time, "monotonic", clock)

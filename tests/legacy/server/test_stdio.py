@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from antiphon import Context, InputRequired, Server, ask, input_required
-from antiphon.legacy.pipe import PipeDesk
-from antiphon.transports.stdio import Pipe
+from antiphon.legacy.server.stdio import PipeDesk
+from antiphon.transports.stdio_server import Pipe
 from messages import check_reply
 from messages import request as modern_request
 from messages import tool_call as modern_call

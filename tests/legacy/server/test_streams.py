@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from antiphon import CannotAsk, Context, MemoryStore, Server
-from antiphon.legacy import line
+from antiphon.legacy.server import exchange as line
 from antiphon.stores import StoreError
 from antiphon.transports import asgi
 from client.until import until

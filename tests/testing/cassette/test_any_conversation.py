@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from wires import META, Tape, note, result
 
 from antiphon.testing.cassette import Cassette
-from antiphon.testing.cassette.player import fresh
-from antiphon.testing.cassette.stage import Stage, Visitor
+from antiphon.testing.cassette.replay_server import fresh
+from antiphon.testing.cassette.replaying import Stage, Visitor
 from antiphon.types import JsonObject
 
 words = st.text(alphabet=st.sampled_from(list("ab${}:1 é")), min_size=1, max_size=6)

@@ -17,15 +17,14 @@ from wires import META, Tape, call, note, request, result, said
 
 from antiphon import Accepted, Client, Context, Refused, Server
 from antiphon.testing.cassette import Cassette
-from antiphon.testing.cassette.endpoint import Endpoint
-from antiphon.testing.cassette.gateway import Gateway
-from antiphon.testing.cassette.player import fresh
-from antiphon.testing.cassette.scribe import Scribe
-from antiphon.testing.cassette.stage import Stage
+from antiphon.testing.cassette.record_proxy import Gateway
+from antiphon.testing.cassette.recording import Scribe
+from antiphon.testing.cassette.replay_server import Endpoint, fresh
+from antiphon.testing.cassette.replaying import Stage
 from antiphon.testing.cassette.verifying import Verification
 from antiphon.testing.cassette.wire import HttpWire
-from antiphon.testing.suite.instance import Instance
-from antiphon.testing.suite.suite import Place, Target
+from antiphon.testing.suite.model import Place, Target
+from antiphon.testing.suite.servers import Instance
 
 Live = Callable[[Any], int]
 YES = {"confirm": True}

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from antiphon import Accepted, Cancelled, Client, Declined, Root, Sample, Text
-from antiphon.testing.cassette.endpoint import Endpoint
-from antiphon.testing.cassette.gateway import Gateway
-from antiphon.testing.cassette.player import fresh
-from antiphon.testing.cassette.scribe import Scribe
-from antiphon.testing.cassette.stage import Stage
-from antiphon.testing.cassette.tape import Cassette
+from antiphon.testing.cassette.format import Cassette
+from antiphon.testing.cassette.record_proxy import Gateway
+from antiphon.testing.cassette.recording import Scribe
+from antiphon.testing.cassette.replay_server import Endpoint, fresh
+from antiphon.testing.cassette.replaying import Stage
 
 pytestmark = [pytest.mark.peers, pytest.mark.heavy]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antiphon.testing.cassette.format import TIME, Part, Ref, filled, literal, parts_of, refs_in, written
 from antiphon.testing.cassette.matching import UNBOUND, Match, content
-from antiphon.testing.cassette.placeholder import TIME, Part, Ref, filled, literal, parts_of, refs_in, written
 
 texts = st.text(alphabet=st.sampled_from(list("${}:@$abstate1 é\n")), max_size=12) | st.text(max_size=12)
 refs = st.builds(

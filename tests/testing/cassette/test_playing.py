@@ -14,8 +14,8 @@ from wires import FORM, META, NO, YES, Tape, asks, call, note, request, result, 
 from antiphon import Accepted, Client, Context, Declined, Refused, Server
 from antiphon.errors import Disconnected
 from antiphon.testing.cassette import Cassette, Drifted, Player, Recorder
-from antiphon.testing.cassette.player import fresh
-from antiphon.testing.cassette.stage import Stage, Visitor
+from antiphon.testing.cassette.replay_server import fresh
+from antiphon.testing.cassette.replaying import Stage, Visitor
 from antiphon.testing.cassette.volatile import HINT, KEY
 from antiphon.types import JsonObject
 

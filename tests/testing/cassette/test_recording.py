@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from wires import FORM, META, NO, YES, Tape, asks, call, note, request, result, said
 
-from antiphon.legacy import revisions
-from antiphon.testing.cassette.scribe import Line, Scribe
+from antiphon.testing.cassette.recording import Line, Scribe
 from antiphon.testing.cassette.volatile import HINT
 from antiphon.testing.cassette.volatile import KEY as KEY_OF_QUESTION
+from antiphon.wire import revisions
 
 SECRET = "hunter2-is-no-password"
 

@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from antiphon.testing.cassette import Cassette, CassetteBroken, Entry, Turn
-from antiphon.testing.cassette.tape import SCHEMA, VERSION
+from antiphon.testing.cassette.format import SCHEMA, VERSION
 
 CALL = {"id": "${id:1}", "method": "tools/call", "params": {"name": "add", "arguments": {"b": 1, "a": 2}}}
 FORM = {"properties": {"region": {"type": "string", "title": "R"}, "at": {}}, "type": "object"}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon import Server
-from antiphon.testing.cassette.scribe import Line, Scribe
+from antiphon.testing.cassette.recording import Line, Scribe
 from antiphon.testing.cassette.wire import Came
 from antiphon.transports.memory import Memory
 from antiphon.types import JsonObject

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from antiphon.testing.suite.outcome import Check, Outcome, Place, Summary, Turn
+from antiphon.testing.outcome import Check, Outcome, Place, Summary, Turn
 
 TOKEN = "eyJ0b2tlbiI6InNlY3JldCJ9" * 20
 HOSTILE = (

@@ -5,8 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.testing.report.data import VERSION, render
-from antiphon.testing.suite.outcome import Check, Outcome, Summary
+from antiphon.testing.outcome import Check, Outcome, Summary
+from antiphon.testing.report.files import VERSION
+from antiphon.testing.report.files import render_json as render
 from testing.report.sample import EVERYTHING, HOSTILE, TOKEN, at
 
 

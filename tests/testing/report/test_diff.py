@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from antiphon.testing.report.diff import Texts, Values, compare_texts, compare_values, difference
-from antiphon.testing.suite.matcher import same
+from antiphon.testing.suite.checks import same
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "b"]) | st.just(1.0),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.errors import CallTimeout, Disconnected
-from antiphon.testing.suite.rotation import Rotation, limited
+from antiphon.testing.servers import Rotation, limited
 from antiphon.testing.transcript import Recorded
 
 SLOW_START = 0.3

@@ -482,7 +482,7 @@ async def test_snapshots_of_several_runs_at_a_time_are_all_kept(tmp_path: Path):
 WRITER = """
 import sys
 from pathlib import Path
-from antiphon.testing.suite.snapshots import Snapshots
+from antiphon.testing.snapshots import Snapshots
 for number in range(20):
     kept = Snapshots(Path("kept.json"), update=True)
     kept.put(f"{sys.argv[1]}-{number}", number)

@@ -1,5 +1,6 @@
 """Servers that do not do what they should: each time, the message that a person needs."""
 
+import logging
 import socket
 import sys
 import threading
@@ -84,6 +85,25 @@ async def test_a_server_that_prints_to_stdout_fails_and_is_told_what_it_printed(
         " print to stderr instead."
     )
     assert (await summary(f"{{{server}, stray: ignore}}")).passed
+
+
+async def test_what_a_server_in_this_process_logs_is_no_print_and_leaves_no_handler_behind(tmp_path: Path):
+    (tmp_path / "logs.py").write_text(
+        dedent("""
+            import logging
+            from antiphon import Server
+            app = Server("logs")
+            @app.tool
+            def order(item: str) -> str:
+                logging.getLogger("antiphon").warning("the server wrote a line that is no message: %r", item)
+                return "ordered"
+        """)
+    )
+    log = logging.getLogger("antiphon")
+    handlers = list(log.handlers)
+    made = await summary(f"{{app: '{tmp_path / 'logs.py'}:app', era: modern}}")
+    assert made.passed, made.outcomes
+    assert log.handlers == handlers
 
 
 async def test_a_server_that_prints_and_says_nothing_else_is_told_what_it_printed(tmp_path: Path):

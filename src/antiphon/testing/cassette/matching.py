@@ -1,15 +1,20 @@
 """Matching: whether a message is the one that was recorded, whatever its tokens are this time."""
 
+import difflib
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
-from antiphon.testing.cassette.naming import OWN, TRACING
-from antiphon.testing.cassette.placeholder import TIME, Part, Ref, literal, parts_of, written
-from antiphon.testing.cassette.redaction import forms
+import msgspec
+
+from antiphon.errors import AntiphonError
+from antiphon.testing.cassette.format import TIME, Part, Ref, literal, parts_of, title_of, written
+from antiphon.testing.cassette.placeholders import OWN, TRACING
+from antiphon.testing.cassette.secrets import Redaction, forms, wherever
+from antiphon.testing.cassette.volatile import Place, is_protocols
 from antiphon.types import JsonObject
-from antiphon.wire.rev2026 import PROGRESS_TOKEN
+from antiphon.wire.revisions import PROGRESS_TOKEN
 
 
 class Unbound:
@@ -206,3 +211,111 @@ def content(message: JsonObject) -> JsonObject:
     if not kept:
         del made["params"]
     return made
+
+
+# Drift: a message that is not the one that was recorded, and how it differs.
+
+
+_LONGEST: Final = 4_000
+"""Letters of a message that are looked at to find the nearest recorded one."""
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """One message that the recording does not have."""
+
+    title: str
+    """What was sent: ``tools/call deploy``."""
+    reason: str
+    """In one sentence."""
+    diff: str = ""
+    """What was recorded against what was sent; empty where nothing near was recorded."""
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.reason}" + (f"\n{self.diff}" if self.diff else "")
+
+
+class Drifted(AntiphonError):
+    """A conversation that did not go as it was recorded; ``drifts`` says how."""
+
+    def __init__(self, drifts: Iterable[Drift]) -> None:
+        self.drifts = tuple(drifts)
+        super().__init__("\n".join(map(str, self.drifts)))
+
+
+class Candidate(NamedTuple):
+    """A recorded message that could have been meant."""
+
+    entry: int
+    """From 1."""
+    turn: int
+    message: JsonObject
+    known: Known
+
+
+def drift_from(message: JsonObject, candidates: list[Candidate], reason: str, key: str | None = None) -> Drift:
+    """How a client's message differs from the nearest of those that were recorded.
+
+    ``key`` is that of the question which it answers.
+    """
+    near = nearest(message, candidates)
+    if near is None:
+        return Drift(title=title_of(message), reason=reason)
+    recorded, sent = content(near.message), content(message)
+    shown = masked(Match(near.known).shown(recorded, sent), sent, Redaction(), key)
+    place = f"recorded in entry {near.entry}, turn {near.turn}"
+    return Drift(title=title_of(message), reason=reason, diff=diff_of(recorded, shown, place, "sent now"))
+
+
+def nearest(message: JsonObject, candidates: list[Candidate]) -> Candidate | None:
+    """The candidate of the same method that has most in common with a message."""
+    same = [each for each in candidates if each.message.get("method") == message.get("method")]
+    if len(same) < 2:
+        return same[0] if same else None
+    ours = _compact(content(message))
+
+    def alike(candidate: Candidate) -> float:
+        return difflib.SequenceMatcher(None, ours, _compact(content(candidate.message))).quick_ratio()
+
+    return max(same, key=alike)
+
+
+def diff_of(one: Any, other: Any, one_name: str, other_name: str) -> str:
+    """A unified diff of two JSON values, indented."""
+    lines = difflib.unified_diff(pretty(one), pretty(other), one_name, other_name, n=3, lineterm="")
+    return "\n".join(lines)
+
+
+def pretty(value: Any) -> list[str]:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
+
+
+def masked(shown: Any, message: JsonObject, redaction: Redaction, key: str | None = None) -> Any:
+    """What is to be shown of a message, without its secrets, and those that are known."""
+    redaction.learn(message, {}, key)
+    marks = dict(redaction.places(message, key))
+
+    def hidden(value: Any, place: Place) -> Any:
+        if isinstance(value, dict):
+            return {name: hidden(item, (*place, name)) for name, item in value.items()}
+        if isinstance(value, list):
+            return [hidden(item, (*place, index)) for index, item in enumerate(value)]
+        if isinstance(value, str) and "${secret:" in value:
+            return value  # it says what it has to
+        if place in marks:
+            return str(Ref("secret", marks[place]))
+        return _hidden(value, redaction) if isinstance(value, str) and not is_protocols(place) else value
+
+    return hidden(shown, ())
+
+
+def _hidden(text: str, redaction: Redaction) -> str:
+    for field in reversed(list(redaction.fields(text))):
+        text = text[: field.start] + str(Ref("secret", field.name)) + text[field.end :]
+    known = sorted(redaction.values, key=len, reverse=True)
+    if not known:
+        return text
+    return re.sub("|".join(map(wherever, known)), lambda found: str(Ref("secret", redaction.values[found[0]])), text)
+
+
+def _compact(value: Any) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()[:_LONGEST]

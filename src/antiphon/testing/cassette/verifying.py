@@ -7,17 +7,15 @@ from typing import Any, Final, Literal
 import msgspec
 
 from antiphon.errors import Disconnected
-from antiphon.testing.cassette.drift import diff_of, masked
-from antiphon.testing.cassette.matching import MISSING, UNBOUND, Match
-from antiphon.testing.cassette.placeholder import TIME, Ref, filled, refs_in
-from antiphon.testing.cassette.player import fresh
-from antiphon.testing.cassette.redaction import Redaction, header_secrets
-from antiphon.testing.cassette.tape import Cassette, CassetteBroken, Entry, Turn
+from antiphon.testing.cassette.format import TIME, Cassette, CassetteBroken, Entry, Ref, Turn, filled, refs_in
+from antiphon.testing.cassette.matching import MISSING, UNBOUND, Match, diff_of, masked
+from antiphon.testing.cassette.replay_server import fresh
+from antiphon.testing.cassette.secrets import Redaction, header_secrets
 from antiphon.testing.cassette.volatile import without_hint
 from antiphon.testing.cassette.wire import Came, Wire
 from antiphon.types import JsonObject
 from antiphon.wire.headers import encode_value
-from antiphon.wire.rev2026 import METHODS, PROTOCOL_VERSION
+from antiphon.wire.revisions import METHODS, PROTOCOL_VERSION
 
 Values = dict[tuple[str, str], Any]
 _TIMEOUT: Final = 10.0

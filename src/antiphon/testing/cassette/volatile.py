@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from antiphon.testing.suite.path import JsonPath, read_path
+from antiphon.testing.paths import JsonPath, read_path
 from antiphon.types import JsonObject
-from antiphon.wire.rev2026 import PROGRESS_TOKEN, SUBSCRIPTION_ID
+from antiphon.wire.revisions import PROGRESS_TOKEN, SUBSCRIPTION_ID
 
 Side: TypeAlias = Literal["client", "server"]
 Place: TypeAlias = tuple[str | int, ...]

@@ -10,12 +10,12 @@ from typing import Final, Protocol
 import msgspec
 
 from antiphon.errors import CallFailed, Disconnected
-from antiphon.protocol.sse import Events
-from antiphon.testing.cassette.scribe import read_line
-from antiphon.transports.child import LAST_WORDS
+from antiphon.testing.cassette.recording import read_line
 from antiphon.transports.http import MAX_REPLY, HttpLink, content_type
+from antiphon.transports.stdio_client import LAST_WORDS
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
+from antiphon.wire.sse import Events
 
 GRACE: Final = 2.0
 

@@ -3,10 +3,16 @@
 from importlib import import_module
 from typing import Final
 
-from antiphon.testing.suite.outcome import Summary
+from antiphon.testing.outcome import Summary
 
-FORMATS: Final = {"terminal": "terminal", "json": "data", "junit": "junit", "github": "github", "html": "html"}
-"""What a report is called, and the file that renders it."""
+FORMATS: Final = {
+    "terminal": "terminal.render",
+    "json": "files.render_json",
+    "junit": "files.render_junit",
+    "github": "files.render_github",
+    "html": "html.render",
+}
+"""The module and function that render each report."""
 
 
 def render(form: str, summary: Summary) -> str:
@@ -14,5 +20,6 @@ def render(form: str, summary: Summary) -> str:
     if form not in FORMATS:
         raise ValueError(f"There is no report {form!r}; there are {', '.join(FORMATS)}.")
     # Only the terminal needs rich, and only the page its style sheet.
-    text: str = import_module(f"{__name__}.{FORMATS[form]}").render(summary)
+    module, function = FORMATS[form].split(".")
+    text: str = getattr(import_module(f"{__name__}.{module}"), function)(summary)
     return text

@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from antiphon.testing.report.plain import compact, plain
-from antiphon.testing.suite.matcher import is_matcher, shown
-from antiphon.testing.suite.outcome import Check
+from antiphon.testing.outcome import Check
+from antiphon.testing.report.escaping import compact, plain
+from antiphon.testing.suite.checks import is_matcher, shown
 
 RULES: Final = frozenset({"schema"})
 """Checks whose expectation is never a value that the actual one could be equal to."""

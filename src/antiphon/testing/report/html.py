@@ -2,21 +2,103 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from itertools import groupby
 from typing import Final
 
+import msgspec
+
+from antiphon.testing.outcome import Check, Outcome, Status, Summary, Turn
+from antiphon.testing.report.conversation import Field, Said, conversation
 from antiphon.testing.report.diff import RULES, Change, Difference, Line, Texts, Values, difference_of, says_it_all
-from antiphon.testing.report.markup import element, text_of
-from antiphon.testing.report.plain import compact, counted, duration, indented, line
-from antiphon.testing.report.sequence import draw
-from antiphon.testing.suite.outcome import Check, Outcome, Status, Summary
+from antiphon.testing.report.escaping import compact, counted, duration, indented, line, shortened, visible
+
+# HTML from words that nobody vouches for.
+
+
+_MOST_LETTERS: Final = 20_000
+_MOST_LINES: Final = 400
+
+
+def text_of(words: str) -> str:
+    """Words as they may stand in an element or between the quotes of an attribute."""
+    return html.escape(visible(shortened(words, letters=_MOST_LETTERS, lines=_MOST_LINES)), quote=True)
+
+
+def element(tag: str, words: str, attributes: Mapping[str, str] | None = None) -> str:
+    """An element that holds words, and no other element."""
+    written = "".join(f' {name}="{text_of(value)}"' for name, value in (attributes or {}).items())
+    return f"<{tag}{written}>{text_of(words)}</{tag}>"
+
+
+# The sequence of a call, drawn in HTML: three lanes, and an arrow for everything that was said.
+
+
+_LANES: Final = ("user", "client", "server")
+_ONE_LINE: Final = 100
+"""Letters of JSON that are not spread over several lines."""
+
+
+def draw(turns: Sequence[Turn]) -> str:
+    """The conversation as a list, which reads well aloud and looks like a diagram."""
+    lanes = "".join(element("span", lane, {"class": lane}) for lane in _LANES)
+    lines = "".join(element("i", "", {"class": f"line {lane}"}) for lane in _LANES)
+    head = f'<li class="lanes" aria-hidden="true">{lanes}</li><li aria-hidden="true">{lines}</li>'
+    label = f"The conversation, {counted(len(turns), 'round')}"
+    return f'<ol class="sequence" aria-label="{text_of(label)}">{head}{"".join(_steps(turns))}</ol>'
+
+
+def _steps(turns: Sequence[Turn]) -> Iterator[str]:
+    before = 0
+    for said in conversation(turns):
+        if len(turns) > 1 and (said.round != before or said.kind == "call"):
+            yield f'<li class="round"><span>round {said.round}</span></li>'
+        before = said.round
+        yield _step(said)
+
+
+def _step(said: Said) -> str:
+    classes = f"said-by from-{said.speaker}-to-{said.hearer}"
+    classes += " bad" if said.failed else ""
+    classes += " lost" if said.kind == "silence" else ""
+    direction = "leftward" if said.speaker == "server" else "rightward"
+    aloud = f'<span class="unseen">{said.speaker} to {said.hearer}: </span>'
+    return (
+        f'<li class="{classes}"><div class="span {direction}"><div class="bubble">'
+        f'<div class="title">{aloud}{text_of(line(said.title))}{_took(said)}</div>{"".join(_body(said))}'
+        "</div></div></li>"
+    )
+
+
+def _took(said: Said) -> str:
+    if said.seconds is None:
+        return ""
+    return f'<span class="took">{duration(said.seconds)}</span>'
+
+
+def _body(said: Said) -> Iterator[str]:
+    if said.text:
+        # A result's columns may be aligned; a question is prose.
+        yield element("pre" if said.kind == "result" else "div", said.text, {"class": "words"})
+    if said.fields:
+        yield f'<ul class="fields">{"".join(map(_field, said.fields))}</ul>'
+    if said.data is not msgspec.UNSET:
+        written = compact(said.data)
+        shown = written if len(written) <= _ONE_LINE else indented(said.data)
+        yield element("pre", shown, {"class": "data"})
+
+
+def _field(field: Field) -> str:
+    described = f" — {field.description}" if field.description else ""
+    return f"<li>{element('code', field.name)} {element('span', field.about + described, {'class': 'about'})}</li>"
+
 
 _MARKS: Final[dict[Status, str]] = {"failed": "✗", "broken": "!", "skipped": "-", "passed": "✓"}
 _ABSENT: Final = '<td class="absent">nothing</td>'
-_ONE_LINE: Final = 60
+_ONE_LINE_CELL: Final = 60
 _MOST_CHANGES: Final = 200
 
 
@@ -108,7 +190,7 @@ def _test(outcome: Outcome) -> str:
         f'<span class="unseen">{outcome.status}: </span>{element("span", line(outcome.name), {"class": "name"})}'
         f"{''.join(element('span', line(tag), {'class': 'tag'}) for tag in outcome.tags)}"
         f"{element('span', _facts(outcome), {'class': 'facts'})}</summary>"
-        f'<div class="body">{"".join(_body(outcome))}</div></details>\n'
+        f'<div class="body">{"".join(_test_body(outcome))}</div></details>\n'
     )
 
 
@@ -117,7 +199,7 @@ def _facts(outcome: Outcome) -> str:
     return " · ".join(filter(None, [line(outcome.era), rounds, duration(outcome.seconds)]))
 
 
-def _body(outcome: Outcome) -> Iterator[str]:
+def _test_body(outcome: Outcome) -> Iterator[str]:
     yield f'<div class="place mono">{text_of(str(outcome.place))}</div>'
     if outcome.problem:
         yield element("pre", outcome.problem, {"class": "problem"})
@@ -182,5 +264,5 @@ def _change(change: Change) -> str:
 
 def _cell(side: str, value: object) -> str:
     written = compact(value)
-    shown = text_of(written if len(written) <= _ONE_LINE else indented(value))
+    shown = text_of(written if len(written) <= _ONE_LINE_CELL else indented(value))
     return f'<td class="{side}"><pre>{shown}</pre></td>'

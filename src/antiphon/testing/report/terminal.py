@@ -9,9 +9,9 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from antiphon.testing.report.plain import counted, duration, line
-from antiphon.testing.report.telling import Row, Span, facts, tell, tell_turns
-from antiphon.testing.suite.outcome import Outcome, Status, Summary
+from antiphon.testing.outcome import Outcome, Status, Summary
+from antiphon.testing.report.escaping import counted, duration, line
+from antiphon.testing.report.text import Row, Span, facts, tell, tell_turns
 
 WIDTH: Final = 100
 """Columns where no terminal says how many there are."""

@@ -8,16 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from antiphon.testing.outcome import Check, Outcome, Place, Summary, Turn
+    from antiphon.testing.snapshots import Snapshots
+    from antiphon.testing.suite.document import Problem, SuiteBroken
     from antiphon.testing.suite.format import schema
-    from antiphon.testing.suite.instance import Unstarted
     from antiphon.testing.suite.loading import find_suites, load, load_all, loads
-    from antiphon.testing.suite.outcome import Check, Outcome, Place, Summary, Turn
-    from antiphon.testing.suite.problem import Problem, SuiteBroken
+    from antiphon.testing.suite.model import Case, Suite, Target
     from antiphon.testing.suite.runner import Running, Settings, run
     from antiphon.testing.suite.selection import Selection
-    from antiphon.testing.suite.snapshots import Snapshots
+    from antiphon.testing.suite.servers import Unstarted
     from antiphon.testing.suite.starter import starting_suite
-    from antiphon.testing.suite.suite import Case, Suite, Target
 
 __all__ = [
     "Case",
@@ -46,17 +46,19 @@ __all__ = [
 
 _HOMES = {
     "format": ("schema",),
-    "instance": ("Unstarted",),
+    "servers": ("Unstarted",),
     "loading": ("find_suites", "load", "load_all", "loads"),
-    "outcome": ("Check", "Outcome", "Place", "Summary", "Turn"),
-    "problem": ("Problem", "SuiteBroken"),
+    "antiphon.testing.outcome": ("Check", "Outcome", "Place", "Summary", "Turn"),
+    "document": ("Problem", "SuiteBroken"),
     "runner": ("Running", "Settings", "run"),
     "selection": ("Selection",),
-    "snapshots": ("Snapshots",),
+    "antiphon.testing.snapshots": ("Snapshots",),
     "starter": ("starting_suite",),
-    "suite": ("Case", "Suite", "Target"),
+    "model": ("Case", "Suite", "Target"),
 }
-_HOME_OF = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
+_HOME_OF = {
+    name: module if "." in module else f"{__name__}.{module}" for module, names in _HOMES.items() for name in names
+}
 
 
 def __getattr__(name: str) -> object:

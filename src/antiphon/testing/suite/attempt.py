@@ -1,25 +1,184 @@
 """An attempt: one test's call, carried out."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, Final
+from urllib.error import HTTPError, URLError
 
 import msgspec
 
+from antiphon.client.answers import Elicitation, SampleRequest
 from antiphon.client.client import Client
-from antiphon.errors import CallFailed, CallTimeout, PeerBroken, Refused, RoundsExceeded
-from antiphon.testing.script import Handlers, Script, keyless_in
-from antiphon.testing.suite.outcome import Turn
-from antiphon.testing.suite.responder import Rest
-from antiphon.testing.suite.rotation import limited
-from antiphon.testing.suite.seen import Seen
-from antiphon.testing.suite.suite import Case
+from antiphon.errors import CallFailed, CallTimeout, CannotAnswer, PeerBroken, Refused, RoundsExceeded
+from antiphon.testing.answers import Handlers, Script, keyless_in
+from antiphon.testing.outcome import Turn
+from antiphon.testing.paths import ABSENT
+from antiphon.testing.servers import limited
+from antiphon.testing.suite.model import Case, Responder
 from antiphon.testing.transcript import Recorded
 from antiphon.transports.link import Link
 from antiphon.types import JsonObject
-from antiphon.wire.rev2026 import METHODS, REVISION
+from antiphon.wire.revisions import METHODS, REVISION
+
+# The REST source of answers: a question is posted as JSON, and the answer comes as JSON.
+
+
+MOST: Final = 10_000_000
+"""Bytes that an answer may have."""
+
+
+class Rest:
+    """Asks a Responder; a function as a Script takes it.
+
+    What is posted: ``{"key", "tool", "round", "method", "params"}``. What comes back is an answer as ``inputResponses``
+    has it; ``null`` means that there is none.
+    """
+
+    def __init__(self, responder: Responder) -> None:
+        self._responder = responder
+
+    def __str__(self) -> str:
+        return f"The responder at {self._responder.url}"
+
+    async def __call__(self, question: Elicitation | SampleRequest) -> object:
+        return await self._answer(posted(question))
+
+    async def roots(self) -> object:
+        """Asked for roots, which a client hears of without a question."""
+        return await self._answer({"key": "roots", "tool": "", "round": 0, "method": "roots/list", "params": {}})
+
+    async def _answer(self, question: Mapping[str, object]) -> object:
+        try:
+            return await asyncio.to_thread(self._post, msgspec.json.encode(question))
+        except (OSError, ValueError) as fault:
+            why = f"HTTP status {fault.code}" if isinstance(fault, HTTPError) else _reason(fault)
+            key = str(question["key"])
+            raise CannotAnswer(
+                f"The question {key!r} was posted to {self._responder.url}, which gave no answer: {why}", key=key
+            ) from None
+
+    def _post(self, body: bytes) -> Any:
+        from urllib.request import ProxyHandler, Request, build_opener  # 20 ms, and few suites need it
+
+        headers = {"Content-Type": "application/json", "Accept": "application/json", **self._responder.headers}
+        request = Request(self._responder.url, data=body, headers=headers)  # noqa: S310 -- http(s) alone: the loader looks
+        opener = build_opener(*([ProxyHandler({})] if _is_local(self._responder.url) else []))
+        with opener.open(request, timeout=self._responder.timeout) as response:
+            return msgspec.json.decode(response.read(MOST))
+
+
+def posted(question: Elicitation | SampleRequest) -> dict[str, object]:
+    """A question as it is posted."""
+    about: dict[str, object] = {"key": question.key, "tool": question.tool, "round": question.round}
+    if isinstance(question, SampleRequest):
+        return {**about, "method": "sampling/createMessage", "params": question.params}
+    params: dict[str, object] = {"mode": question.mode, "message": question.message}
+    params |= {"url": question.url} if question.mode == "url" else {"requestedSchema": question.schema}
+    return {**about, "method": "elicitation/create", "params": params}
+
+
+def _is_local(url: str) -> bool:
+    from urllib.parse import urlsplit
+
+    return urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
+
+
+def _reason(fault: Exception) -> str:
+    return str(fault.reason) if isinstance(fault, URLError) else str(fault) or type(fault).__name__
+
+
+# What was seen of a call: its result or its error, its rounds, its questions.
+
+
+_ENVELOPE = frozenset({"_meta", "resultType", "ttlMs", "cacheScope"})
+"""What the protocol wraps around a result, and what differs from era to era."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A question that came: its key, and its message if it has one."""
+
+    key: str
+    message: str
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an expectation can look at."""
+
+    method: str
+    result: JsonObject | None = None
+    error: JsonObject | None = None
+    turns: tuple[Turn, ...] = ()
+    seconds: float = 0.0
+    names: Mapping[str, str] = {}
+    """What the test calls the questions of an older server, which have no keys of their own."""
+
+    @property
+    def rounds(self) -> int:
+        """How many requests the call took; what a client asks besides does not count."""
+        return sum(turn.method == self.method for turn in self.turns)
+
+    @property
+    def asked(self) -> list[Asked]:
+        return [
+            Asked(self.names.get(key, key), _message(request))
+            for turn in self.turns
+            if turn.method == self.method
+            for key, request in turn.questions.items()
+        ]
+
+    @property
+    def is_error(self) -> bool:
+        return self.result is not None and self.result.get("isError") is True
+
+    @property
+    def has_failed(self) -> bool:
+        return self.error is not None or self.is_error
+
+    @property
+    def text(self) -> object:
+        """The texts of the result, one a line; ABSENT if it has none."""
+        texts = _texts(self.result or {})
+        return "\n".join(texts) if texts else ABSENT
+
+    @property
+    def structured(self) -> object:
+        return ABSENT if self.result is None else self.result.get("structuredContent", ABSENT)
+
+    @property
+    def essence(self) -> JsonObject:
+        """The result without its envelope, or the error: what a snapshot keeps."""
+        if self.result is None:
+            return {"error": self.error}
+        return {name: value for name, value in self.result.items() if name not in _ENVELOPE}
+
+
+def _texts(result: JsonObject) -> list[str]:
+    """The texts of a tool's content, of a resource's contents, of a prompt's messages."""
+    found: list[str] = []
+    for name in ("content", "contents", "messages"):
+        items = result.get(name)
+        for item in items if isinstance(items, list) else ():
+            found += _text_of(item)
+    return found
+
+
+def _text_of(item: Any) -> list[str]:
+    if not isinstance(item, dict):
+        return []
+    if "role" in item:
+        content = item.get("content")
+        return [text for block in (content if isinstance(content, list) else [content]) for text in _text_of(block)]
+    text = item.get("text")
+    return [text] if isinstance(text, str) else []
+
+
+def _message(request: Any) -> str:
+    params = request.get("params") if isinstance(request, dict) else None
+    message = params.get("message") if isinstance(params, dict) else None
+    return message if isinstance(message, str) else ""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

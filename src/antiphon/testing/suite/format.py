@@ -8,7 +8,9 @@ from typing import Any, Final
 import msgspec
 from yaml.nodes import MappingNode, Node
 
-from antiphon.testing.suite.document import FLAG, LIST, MAP, NUMBER, TEXT, Document
+from antiphon.testing.paths import read_path
+from antiphon.testing.suite.checks import OPERATORS, TYPES, pattern
+from antiphon.testing.suite.document import FLAG, LIST, MAP, NUMBER, TEXT, Document, nearest
 from antiphon.testing.suite.grammar import (
     WRONG,
     Either,
@@ -21,9 +23,6 @@ from antiphon.testing.suite.grammar import (
     Shape,
     Word,
 )
-from antiphon.testing.suite.matcher import OPERATORS, TYPES, pattern
-from antiphon.testing.suite.path import read_path
-from antiphon.testing.suite.problem import nearest
 from antiphon.testing.suite.variables import NAME
 from antiphon.types import JsonObject
 

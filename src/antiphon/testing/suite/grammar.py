@@ -6,9 +6,8 @@ from typing import Any, Final, Protocol
 import msgspec
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from antiphon.testing.suite.document import FLAG, LIST, MAP, NOTHING, NUMBER, TEXT, Document, Kind, kind_of
-from antiphon.testing.suite.outcome import Place
-from antiphon.testing.suite.problem import nearest
+from antiphon.testing.outcome import Place
+from antiphon.testing.suite.document import FLAG, LIST, MAP, NOTHING, NUMBER, TEXT, Document, Kind, kind_of, nearest
 from antiphon.types import JsonObject
 
 

@@ -12,15 +12,14 @@ from typing import Any, Final, Literal, Self
 
 import msgspec
 
-from antiphon.testing.suite.attempt import Attempt, attempt
-from antiphon.testing.suite.expect import checks
-from antiphon.testing.suite.instance import Instance, Unstarted, printed
-from antiphon.testing.suite.outcome import Check, Outcome, Status, Summary
-from antiphon.testing.suite.path import ABSENT
-from antiphon.testing.suite.seen import Seen
+from antiphon.testing.outcome import Check, Outcome, Status, Summary
+from antiphon.testing.paths import ABSENT
+from antiphon.testing.snapshots import Snapshots
+from antiphon.testing.suite.attempt import Attempt, Seen, attempt
+from antiphon.testing.suite.checks import checks
+from antiphon.testing.suite.model import Capture, Case, Responder, Suite
 from antiphon.testing.suite.selection import Selection
-from antiphon.testing.suite.snapshots import Snapshots
-from antiphon.testing.suite.suite import Capture, Case, Responder, Suite
+from antiphon.testing.suite.servers import Instance, Unstarted, printed
 from antiphon.testing.suite.variables import filled
 
 OnOutcome = Callable[[Outcome], None]
@@ -162,7 +161,8 @@ class Running:
         if drifts:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
         if instance.stray and instance.target.stray == "fail":
-            found.append(Check(name="stdout", passed=False, problem=_stray(instance), place=instance.target.place))
+            why = printed("The server", instance.stray)
+            found.append(Check(name="stdout", passed=False, problem=why, place=instance.target.place))
             instance.stray.clear()
         passed = not problem and all(check.passed for check in found)
         return self._outcome(
@@ -235,10 +235,6 @@ def _slug(text: str) -> str:
 
 def _responder(fill: Callable[[Any], Any], responder: Responder) -> Responder:
     return Responder(url=str(fill(responder.url)), headers=fill(responder.headers), timeout=responder.timeout)
-
-
-def _stray(instance: Instance) -> str:
-    return printed(instance.stray).replace("It printed", "The server printed", 1)
 
 
 def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from antiphon.errors import AntiphonError
-from antiphon.home import find_anew
-from antiphon.server.service import Service
-from antiphon.testing.connection import Connection
+from antiphon.loading import find_anew
+from antiphon.server.dispatch import Service
+from antiphon.testing.outcome import Check
 from antiphon.testing.safety import check_replay_safety
+from antiphon.testing.servers import Connection
 from antiphon.testing.suite.attempt import script_of
-from antiphon.testing.suite.instance import Instance
-from antiphon.testing.suite.outcome import Check
-from antiphon.testing.suite.suite import Case
+from antiphon.testing.suite.model import Case
+from antiphon.testing.suite.servers import Instance
 
 
 async def safety(case: Case, instance: Instance, effects: Sequence[str] = (), *, may_fail: bool = False) -> Check:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.testing.suite.suite import Case, Suite
+from antiphon.testing.suite.model import Case, Suite
 
 _WORD: Final = re.compile(r"\s*(?:([()])|\"([^\"]*)\"|'([^']*)'|([^\s()]+))")
 

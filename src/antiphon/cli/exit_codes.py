@@ -1,0 +1,75 @@
+"""How a call ends: its exit code, and what is said of a failure. No traceback is for the user."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+import click
+from click.exceptions import Exit
+
+from antiphon.cli.output import visible
+from antiphon.errors import CallFailed, CannotAnswer, Disconnected, Refused
+
+T = TypeVar("T")
+
+DONE: Final = 0
+TOOL_ERROR: Final = 1
+WAITING: Final = 5
+INTERRUPTED: Final = 130
+
+TABLE: Final = """\b
+Exit codes:
+  0    done
+  1    the tool ran, and its result is an error
+  2    wrong usage: an unknown tool, a missing or wrong argument
+  3    the call failed: refused, disconnected, too slow, broken
+  4    a question could not be answered
+  5    the call waits for answers, in the file of --pending
+  130  interrupted"""
+
+_MISSING_CAPABILITY: Final = -32021
+
+
+class Failed(click.ClickException):
+    """The call came to nothing."""
+
+    exit_code = 3
+
+
+class Unanswered(click.ClickException):
+    """A question of the server that nobody here could answer."""
+
+    exit_code = 4
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns; or the command's end, with the exit code that belongs to it."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        click.echo("Interrupted", err=True)
+        raise Exit(INTERRUPTED) from None
+    except CannotAnswer as fault:
+        raise Unanswered(visible(str(fault))) from None
+    except CallFailed as fault:
+        raise Failed(visible(explained(fault))) from None
+
+
+def explained(fault: CallFailed) -> str:
+    """What went wrong, and what can be done about it from the command line."""
+    text = str(fault)
+    if isinstance(fault, Disconnected) and "exit code 0" in text:
+        return f"{text} before it answered: it may not be a server, or serve something else than standard streams"
+    if not isinstance(fault, Refused):
+        return text
+    if fault.code is not None:
+        text = f"The server refused: {text} (error {fault.code})"
+    if "requestState" in text:
+        text += ". The call waited too long, or the server no longer has the key that it had (ANTIPHON_KEYS)"
+    if fault.status == 401:
+        text += ": give a token with --header 'Authorization: Bearer ...'"
+    if fault.code == _MISSING_CAPABILITY and "roots" in str(fault.data):
+        text += ". Give it roots with --root PATH"
+    if fault.retry_after is not None:
+        text += f". It can be tried again in {fault.retry_after:.0f} seconds"
+    return text

@@ -1,0 +1,355 @@
+"""The fields of a form, as a terminal asks for them."""
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import questionary
+from prompt_toolkit.application import Application
+from prompt_toolkit.document import Document
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
+
+from antiphon.cli.arguments import INTEGERS, convert
+from antiphon.cli.output import line
+from antiphon.shapes import Mismatch
+from antiphon.shapes.form_schema import checked_definition, options_of, read_value
+from antiphon.shapes.mismatch import quoted
+from antiphon.types import JsonObject
+
+Kind = Literal["text", "number", "boolean", "choice", "several", "date", "date-time", "other"]
+
+_HINTS: Final = {
+    "email": "an email address",
+    "uri": "a URI such as https://example.com",
+    "date": "YYYY-MM-DD, or the arrows up and down",
+    "date-time": "such as 2026-07-28 09:30, or with an offset",
+}
+
+
+class Option(NamedTuple):
+    value: str
+    title: str
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    schema: JsonObject
+    kind: Kind
+    is_required: bool
+
+    @property
+    def label(self) -> str:
+        title = self.schema.get("title")
+        return line(title) if isinstance(title, str) and title else line(self.name)
+
+    @property
+    def description(self) -> str:
+        told = self.schema.get("description")
+        return line(told) if isinstance(told, str) else ""
+
+    @property
+    def default(self) -> Any:
+        return self.schema.get("default")
+
+    @property
+    def options(self) -> list[Option]:
+        values = options_of(self.schema)
+        inner = self.schema.get("items", self.schema)
+        titled = inner.get("oneOf") or inner.get("anyOf") or []
+        names = [item["title"] for item in titled] or inner.get("enumNames") or values
+        return [Option(value, line(str(name))) for value, name in zip(values, names, strict=True)]
+
+    @property
+    def hint(self) -> str:
+        """What may be entered: bounds, formats, and whether it may be left out."""
+        parts = [_bounds(self.schema, self.kind)]
+        if self.kind == "other":
+            parts.append("as JSON")
+        if not self.is_required and self.default is None and self.kind not in {"boolean", "choice", "several"}:
+            parts.append("may be left empty")
+        return ", ".join(part for part in parts if part)
+
+    def shown(self, value: object) -> str:
+        """A value of this field as a person reads it."""
+        titles = {option.value: option.title for option in self.options} if self.kind in {"choice", "several"} else {}
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, list):
+            return ", ".join(titles.get(item, line(str(item))) for item in value) or "none"
+        if isinstance(value, str):
+            return titles.get(value, line(value))
+        return msgspec.json.encode(value).decode()
+
+    def read(self, text: str) -> Any:
+        """What was typed, as the field's value; ValueError says what is wrong with it."""
+        if self.kind == "other":
+            return convert(text, self.schema, self.schema)
+        value: object = text
+        if self.kind == "number":
+            value = _number(text, whole=self.schema["type"] == "integer")
+        elif self.kind == "date-time":
+            value = _with_offset(text)
+        elif self.kind == "date":
+            value = text.strip()
+        return self.check(value)
+
+    def check(self, value: object) -> Any:
+        """The value, if it is a valid one; ValueError says what is wrong with it."""
+        return read_value(self.schema, value)
+
+
+def fields_of(schema: JsonObject) -> list[Field]:
+    """The fields of a form. One that the protocol's forms do not know is asked for as JSON."""
+    properties = schema.get("properties")
+    required = schema.get("required")
+    names: list[Any] = required if isinstance(required, list) else []
+    found = properties.items() if isinstance(properties, dict) else ()
+    return [_field(name, definition, is_required=name in names) for name, definition in found]
+
+
+def _field(name: str, definition: object, *, is_required: bool) -> Field:
+    schema: JsonObject = definition if isinstance(definition, dict) else {}
+    try:
+        kind = _kind(checked_definition(name, definition))
+    except TypeError:
+        kind = "other"
+    return Field(name=name, schema=schema, kind=kind, is_required=is_required)
+
+
+def _kind(schema: JsonObject) -> Kind:
+    match schema["type"]:
+        case "boolean":
+            return "boolean"
+        case "integer" | "number":
+            return "number"
+        case "array":
+            return "several"
+        case _ if options_of(schema):
+            return "choice"
+        case _:
+            return schema["format"] if schema.get("format") in {"date", "date-time"} else "text"
+
+
+def _bounds(schema: JsonObject, kind: Kind) -> str:
+    match kind:
+        case "number":
+            noun = "a whole number" if schema["type"] == "integer" else "a number"
+            return _range(noun, schema.get("minimum"), schema.get("maximum"), "")
+        case "several":
+            return _range("", schema.get("minItems"), schema.get("maxItems"), "of them")
+        case "text" | "date" | "date-time":
+            known = _HINTS.get(str(schema.get("format")), "")
+            return known or _range("", schema.get("minLength"), schema.get("maxLength"), "characters")
+        case _:
+            return ""
+
+
+def _range(noun: str, least: float | None, most: float | None, unit: str) -> str:
+    if least is None and most is None:
+        return noun
+    if least is None:
+        told = f"at most {most}"
+    elif most is None:
+        told = f"at least {least}"
+    else:
+        told = f"{least} to {most}"
+    return " ".join(part for part in (noun, told, unit) if part)
+
+
+def _number(text: str, *, whole: bool) -> int | float:
+    stripped = text.strip()
+    try:
+        value = int(stripped) if whole or stripped.lstrip("+-").isdecimal() else float(stripped)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or (isinstance(value, int) and value not in INTEGERS):
+        raise Mismatch(f"expected {'a whole number' if whole else 'a number'}, got {quoted(text)}")
+    return value
+
+
+def _with_offset(text: str) -> str:
+    """A moment without an offset is meant where the person is."""
+    stripped = text.strip()
+    try:
+        moment = datetime.fromisoformat(stripped.upper())
+    except ValueError:
+        return stripped
+    if moment.tzinfo is not None and len(stripped) >= len("2026-07-28T09:30:00Z"):
+        return stripped
+    return (moment if moment.tzinfo is not None else moment.astimezone()).isoformat(timespec="seconds")
+
+
+# A widget for each kind of field. Esc leaves any of them.
+
+
+ABSENT: Final = object()
+"""The answer to a field that was left out."""
+SEARCHED: Final = 12
+"""With more options than this, typing filters them."""
+_ESCAPE: Final = 0.1
+"""Seconds after which an Esc is a key of its own, and not the beginning of an arrow."""
+_INDENT: Final = "  "
+
+
+class Escaped(Exception):
+    """Esc was pressed."""
+
+
+class _Unfit(Exception):
+    """What was given does not fit, and is to be asked for again."""
+
+    def __init__(self, fault: ValueError, given: object) -> None:
+        super().__init__(str(fault))
+        self.why = str(fault)[:1].upper() + str(fault)[1:]
+        self.given = given
+
+
+async def ask(field: Field, before: object, complain: Callable[[str], None]) -> Any:
+    """A valid value for a field, or ABSENT; ``before`` is what was answered to it earlier."""
+    while True:
+        try:
+            match field.kind:
+                case "boolean":
+                    return await _yes_or_no(field, before)
+                case "choice":
+                    return await _choice(field, before)
+                case "several":
+                    return await _several(field, before)
+                case _:
+                    return await _typed(field, before)
+        except _Unfit as unfit:
+            complain(unfit.why)
+            before = unfit.given
+
+
+async def choose(message: str, choices: Sequence[tuple[str, object]], start: object = None) -> Any:
+    """One of several things to do."""
+    options = [questionary.Choice(title, value) for title, value in choices]
+    return await _put(questionary.select(message, options, default=_choice_of(options, start), instruction=" "))
+
+
+# --- by kind ------------------------------------------------------------------------------------------------------
+
+
+async def _typed(field: Field, before: object) -> Any:
+    start = field.default if before is ABSENT else before
+    prefilled = "" if start is None else start if isinstance(start, str) else field.shown(start)
+    keys: dict[str, Any] = {"key_bindings": _days()} if field.kind == "date" else {}
+    hint = f" ({field.hint})" if field.hint else ""
+    text: str = await _put(questionary.text(f"{field.label}{hint}:", default=prefilled, **keys))
+    try:
+        return _read(field, text)
+    except ValueError as fault:
+        raise _Unfit(fault, text) from None
+
+
+def _read(field: Field, text: str) -> Any:
+    if text.strip() or text == field.default:
+        return field.read(text)
+    if field.is_required:
+        raise ValueError("this must be answered (Esc offers to decline or to cancel)")
+    return ABSENT
+
+
+async def _yes_or_no(field: Field, before: object) -> Any:
+    choices = [questionary.Choice("Yes", True, shortcut_key="y"), questionary.Choice("No", False, shortcut_key="n")]
+    if not field.is_required and field.default is None:
+        choices.append(questionary.Choice("Leave it open", ABSENT, shortcut_key="l"))
+    # Enter alone never says yes, unless the form's own default does.
+    start = before if before is not ABSENT else field.default if field.default is not None else choices[-1].value
+    question = questionary.select(
+        f"{field.label}:",
+        choices,
+        default=_choice_of(choices, start),
+        instruction=_hint(field, "arrows or y, n; then Enter"),
+        use_shortcuts=True,
+        use_jk_keys=False,
+        use_emacs_keys=False,
+    )
+    return await _put(question)
+
+
+async def _choice(field: Field, before: object) -> Any:
+    choices = [questionary.Choice(option.title or '""', option.value) for option in field.options]
+    if not field.is_required and field.default is None:
+        choices.append(questionary.Choice("Leave it open", ABSENT))
+    search = len(choices) > SEARCHED
+    question = questionary.select(
+        f"{field.label}:",
+        choices,
+        default=_choice_of(choices, field.default if before is ABSENT else before),
+        instruction=_hint(field, "arrows, then Enter; type to search" if search else "arrows, then Enter"),
+        use_search_filter=search,
+        use_jk_keys=False,
+    )
+    return await _put(question)
+
+
+async def _several(field: Field, before: object) -> Any:
+    start: Any = (field.default or []) if before is ABSENT else before
+    choices = [
+        questionary.Choice(option.title or '""', option.value, checked=option.value in start)
+        for option in field.options
+    ]
+    search = len(choices) > SEARCHED
+    question = questionary.checkbox(
+        f"{field.label}:",
+        choices,
+        instruction=_hint(field, "arrows, space to mark, then Enter" + ("; type to search" if search else "")),
+        use_search_filter=search,
+        use_jk_keys=False,
+    )
+    values: list[str] = await _put(question)
+    if not values and not field.is_required and field.default is None:
+        return ABSENT
+    try:
+        return field.check(values)
+    except ValueError as fault:
+        raise _Unfit(fault, values) from None
+
+
+# --- parts --------------------------------------------------------------------------------------------------------
+
+
+async def _put(question: questionary.Question) -> Any:
+    """Ask; Escaped when Esc was pressed, KeyboardInterrupt after Ctrl-C, EOFError when the terminal has ended."""
+    application: Application[Any] = question.application
+    escape = KeyBindings()
+
+    @escape.add("escape", eager=True)
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(exception=Escaped())
+
+    bindings = [escape] if application.key_bindings is None else [application.key_bindings, escape]
+    application.key_bindings = merge_key_bindings(bindings)
+    application.ttimeoutlen = _ESCAPE
+    return await question.unsafe_ask_async()
+
+
+def _days() -> KeyBindings:
+    """Up and down move a date by a day, from today if there is none yet."""
+    bindings = KeyBindings()
+
+    def move(event: KeyPressEvent, days: int) -> None:
+        buffer = event.current_buffer
+        try:
+            moved = date.fromisoformat(buffer.text.strip()) + timedelta(days=days)
+        except (ValueError, OverflowError):
+            moved = date.today()  # noqa: DTZ011 -- the person's own day
+        text = moved.isoformat()
+        buffer.set_document(Document(text, len(text)))
+
+    bindings.add("up", eager=True)(partial(move, days=1))
+    bindings.add("down", eager=True)(partial(move, days=-1))
+    return bindings
+
+
+def _choice_of(choices: list[questionary.Choice], value: object) -> Any:
+    return next((choice for choice in choices if choice.value is value or choice.value == value), None)
+
+
+def _hint(field: Field, keys: str) -> str:
+    return f"({'; '.join(part for part in (field.hint, keys) if part)})"

@@ -1,0 +1,398 @@
+"""Printing results: text as it is, structured content as a table, images and sounds into files."""
+
+import io
+import ipaddress
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+import click
+import msgspec
+
+from antiphon.client.results import CallResult, PromptReply, ReadResult
+from antiphon.types import (
+    UNSET,
+    Audio,
+    Contents,
+    EmbeddedResource,
+    Image,
+    JsonObject,
+    MessageContent,
+    ResourceLink,
+    Text,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+# Text from a server, as a terminal may show it: what would move the cursor or hide letters is written out.
+
+
+_KEPT: Final = frozenset("\n\t\u200d")
+"""Lines, tabs, and what joins emoji."""
+
+
+def visible(text: str) -> str:
+    """The text with control and formatting characters written as escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        letter if letter in _KEPT or unicodedata.category(letter) not in {"Cc", "Cf", "Cs"} else _escape(letter)
+        for letter in text
+    )
+
+
+def line(text: str) -> str:
+    """The text on one line."""
+    return " ".join(visible(text).split())
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+Result = CallResult | PromptReply | ReadResult
+
+WIDE: Final = 160
+"""Columns of a table where there is no terminal to say how many fit."""
+_LONGEST_NAME: Final = 60
+_EXTENSIONS: Final = {"image/jpeg": ".jpg", "audio/wav": ".wav", "audio/mpeg": ".mp3", "text/plain": ".txt"}
+
+
+def show(result: Result, *, name: str, output: str, folder: Path) -> bool:
+    """Print a result; whether it is an error, as the tool says."""
+    tolerate()
+    if output == "json":
+        click.echo(as_json(result))
+    else:
+        Printer(name, folder).result(result)
+    return isinstance(result, CallResult) and result.is_error
+
+
+def tolerate() -> None:
+    """A letter that stdout's encoding lacks is written as an escape: it must not end the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def as_json(result: Result) -> str:
+    """A result as it travelled."""
+    wire: JsonObject
+    match result:
+        case CallResult():
+            wire = {"content": result.content}
+            if result.structured is not UNSET:
+                wire["structuredContent"] = result.structured
+            if result.is_error:
+                wire["isError"] = True
+        case PromptReply():
+            wire = {"messages": result.messages}
+            if result.description is not None:
+                wire["description"] = result.description
+        case ReadResult():
+            wire = {"contents": result.contents}
+    if result.meta:
+        wire["_meta"] = result.meta
+    return indented(wire)
+
+
+def indented(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def on_stderr() -> "Console":
+    """Where people are spoken to: stdout is for results alone."""
+    from rich.console import Console  # 50 ms that plain text does without
+
+    return Console(stderr=True, highlight=False)
+
+
+class Printer:
+    """Prints the parts of one result; files are named after what was called."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self._name = name
+        self._folder = folder
+
+    def result(self, result: Result) -> None:
+        match result:
+            case CallResult(is_error=True):
+                for block in result.content:
+                    self._block(block, is_error=True)
+            case CallResult():
+                self._call(result)
+            case PromptReply():
+                for message in result.messages:
+                    say(f"{message.role}:", bold=True)
+                    for part in message.content if isinstance(message.content, list) else [message.content]:
+                        self._block(part)
+            case ReadResult():
+                for item in result.contents:
+                    self._contents(item)
+
+    def _call(self, result: CallResult) -> None:
+        for block in result.content:
+            if not (isinstance(block, Text) and _repeats(block.text, result.structured)):
+                self._block(block)
+        if result.structured is not UNSET:
+            structured(result.structured)
+
+    def _block(self, block: "str | MessageContent", *, is_error: bool = False) -> None:
+        match block:
+            case str():
+                say(block, is_error=is_error)
+            case Text():
+                say(block.text, is_error=is_error)
+            case Image() | Audio():
+                self._save(block.data, block.mime_type)
+            case EmbeddedResource():
+                self._contents(block.resource)
+            case ResourceLink():
+                about = f" ({line(block.mime_type)})" if block.mime_type else ""
+                say(f"{line(block.title or block.name)}: {block.uri}{about}", is_error=is_error)
+            case _:
+                say(indented(block), is_error=is_error)
+
+    def _contents(self, item: Contents) -> None:
+        if item.text is not None:
+            say(item.text)
+        elif item.blob is not None:
+            self._save(item.blob, item.mime_type or "application/octet-stream")
+
+    def _save(self, data: bytes, mime_type: str) -> None:
+        try:
+            with _new_file(self._folder, self._name, _extension(mime_type)) as file:
+                file.write(data)
+        except OSError as fault:
+            raise click.ClickException(f"Cannot save a file of {len(data)} bytes: {fault}") from None
+        click.echo(f"Saved {file.name} ({line(mime_type)}, {len(data)} bytes)")
+
+
+def say(text: str, *, is_error: bool = False, bold: bool = False) -> None:
+    """Text for stdout, or in red for stderr. A terminal gets no control sequences from a server."""
+    stream = sys.stderr if is_error else sys.stdout
+    told = visible(text) if stream.isatty() else text
+    colors = stream.isatty() and not os.environ.get("NO_COLOR")
+    styled = click.style(told, fg="red" if is_error else None, bold=bold or None) if colors else told
+    click.echo(styled, err=is_error, nl=not told.endswith("\n"))
+
+
+# --- structured content -------------------------------------------------------------------------------------------
+
+
+def structured(value: Any) -> None:
+    """A table where the value is one, JSON where it is not."""
+    if isinstance(value, dict) and len(value) == 1 and _is_rows(rows := next(iter(value.values()))):
+        value = rows
+    if _is_rows(value):
+        _print(_rows(value))
+    elif isinstance(value, dict) and value and all(map(_is_flat, value.values())):
+        _print(_fields(value))
+    elif isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        say("\n".join(value))
+    elif isinstance(value, str):
+        say(value)
+    else:
+        say(indented(value))
+
+
+def _print(table: "Table") -> None:
+    from rich.console import Console  # 50 ms that plain text does without
+
+    console = Console(highlight=False)
+    console.print(table, width=None if console.is_terminal else WIDE)
+
+
+def _rows(rows: Any) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    for column in columns:
+        numbers = all(isinstance(row.get(column, 0), int | float) for row in rows)
+        table.add_column(_cell(column), justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column, "")) for column in columns))
+    return table
+
+
+def _fields(record: Mapping[str, Any]) -> "Table":
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", overflow="fold")
+    table.add_column(overflow="fold")
+    for key, value in record.items():
+        table.add_row(_cell(key), _cell(value))
+    return table
+
+
+def _cell(value: object) -> Any:
+    from rich.text import Text as Styled  # never markup: the text is a server's
+
+    return Styled(visible(value) if isinstance(value, str) else msgspec.json.encode(value).decode())
+
+
+def _is_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) and _is_record(row) for row in value)
+
+
+def _is_record(row: Mapping[str, object]) -> bool:
+    return bool(row) and all(map(_is_flat, row.values()))
+
+
+def _is_flat(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _repeats(text: str, value: object) -> bool:
+    """Whether a text block only says what the structured content says (server/tools, Structured Content)."""
+    if value is UNSET:
+        return False
+    if text == value or (isinstance(value, list) and text in value):
+        return True
+    try:
+        told: object = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return told == value or (isinstance(value, dict) and list(value.values()) == [told])
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def _new_file(folder: Path, name: str, extension: str) -> Any:
+    """A file that was not there before."""
+    for candidate in _names(name):
+        try:
+            return (folder / f"{candidate}{extension}").open("xb")
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"{name}{extension} and all its numbers are taken")
+
+
+def _names(name: str) -> Iterator[str]:
+    # A name may come from a server: it must not lead out of the folder.
+    safe = re.sub(r"[^\w-]+", "-", name).strip("-")[:_LONGEST_NAME] or "result"
+    yield safe
+    for number in range(2, 10_000):
+        yield f"{safe}-{number}"
+
+
+def _extension(mime_type: str) -> str:
+    import mimetypes  # only where a file is written
+
+    kind = mime_type.partition(";")[0].strip().lower()
+    return _EXTENSIONS.get(kind) or mimetypes.guess_extension(kind) or ".bin"
+
+
+# The progress bar: on stderr, only in a terminal, gone when the call is.
+
+
+class Bar:
+    """Shows what a server reports; hides while a person is asked."""
+
+    def __init__(self) -> None:
+        self._shown: Progress | None = None
+        self._is_terminal = sys.stderr.isatty()
+
+    def report(self, progress: object, total: object, message: object) -> None:
+        if not self._is_terminal or not isinstance(progress, int | float):
+            return
+        if self._shown is None:
+            self._shown = _progress()
+            self._shown.start()
+        is_first = not self._shown.task_ids
+        if is_first:
+            self._shown.add_task("", total=None)
+        self._shown.update(
+            self._shown.task_ids[0],
+            completed=progress,
+            total=total if isinstance(total, int | float) else None,
+            description=line(message) if isinstance(message, str) else "",
+            refresh=is_first,
+        )
+
+    def hide(self) -> None:
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.stop()
+
+
+def _progress() -> "Progress":
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=on_stderr(), transient=True)
+
+
+# A Location: a URL as a person must see it before it is opened (client/elicitation, Safe URL Handling).
+
+
+class Location(NamedTuple):
+    """The full URL in three parts, of which the middle one is its host, and what is suspicious about it."""
+
+    before: str
+    host: str
+    after: str
+    warnings: list[str]
+    can_be_opened: bool
+
+
+def read_location(url: str) -> Location:
+    shown = visible(url)
+    warnings: list[str] = []
+    if shown != url or any(letter.isspace() for letter in url):
+        warnings.append("It contains characters that cannot be seen.")
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = SplitResult("", "", "", "", ""), ""
+    if parts.scheme not in {"http", "https"} or not host:
+        warnings.append("It is no web page: it is not opened from here.")
+        return Location(shown, "", "", warnings, can_be_opened=False)
+    if parts.scheme == "http" and not _is_local(host):
+        warnings.append("It is not https: others on the way can read and change what is sent.")
+    if "@" in parts.netloc:
+        warnings.append(f"What stands before the @ is not the host: the host is {visible(host)}.")
+    if any(label.startswith("xn--") for label in host.split(".")):
+        warnings.append(f"The host is in punycode, and may look like another one: {_decoded(host)}")
+    elif not host.isascii():
+        warnings.append("The host has letters beyond ASCII, and may look like another one.")
+    start = _start(url, host)
+    before, at, after = url[:start], url[start : start + len(host)], url[start + len(host) :]
+    return Location(visible(before), visible(at), visible(after), warnings, can_be_opened=True)
+
+
+def _start(url: str, host: str) -> int:
+    """Where the host begins: after the last @ of the authority."""
+    begin = url.find("//") + 2
+    end = min((index for index in (url.find(mark, begin) for mark in "/?#") if index >= 0), default=len(url))
+    sign = url.rfind("@", begin, end)
+    return max(url.lower().find(host, max(begin, sign + 1)), 0)
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _decoded(host: str) -> str:
+    try:
+        return visible(host.encode("ascii").decode("idna"))
+    except UnicodeError:
+        return visible(host)

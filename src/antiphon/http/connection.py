@@ -1,0 +1,640 @@
+"""HTTP/1.1 for an ASGI application: the protocol class that uvicorn creates for each connection.
+
+A request costs one scope, one exchange (which is both ``receive`` and ``send``), one task and one write. It sets no
+timer and no event: each connection has one timer, and a future is made only where an application has to wait.
+
+Two tables hold the protocol's state: ``READING`` says what may arrive next, ``WRITING`` what may be sent next. A
+transition that is not in its table raises KeyError.
+"""
+
+import asyncio
+import logging
+import select
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum, auto
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
+
+import httptools
+
+from antiphon.http.exchange import Application, Exchange, Head, Receive, Scope, Send, release, status_line
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn.server import ServerState
+
+MAX_HEAD = 128 * 1024
+"""Bytes that may arrive without completing a head or adding to a body; one read more may come with them.
+More than an application's own limit, so that it can refuse in its own words."""
+HIGH_WATER = 64 * 1024
+"""Bytes of a body that may wait unread before parsing pauses, and bytes held unparsed before the socket is paused."""
+MAX_PIPELINED = 64
+"""Requests that may wait for the one before them. The client has to repeat those beyond (RFC 9112, 9.3.2)."""
+HEAD_TIMEOUT = 30.0
+"""Seconds for a whole head, and between two pieces of a body."""
+LINGER = 2.0
+"""Seconds in which a client that is still sending may read why it was refused."""
+
+log = logging.getLogger("antiphon")
+
+_CLOSE: Final = b"connection: close\r\n"
+_NOTABLE: Final = frozenset((b"host", b"expect", b"transfer-encoding"))
+
+
+# An IntEnum, since a plain Enum runs Python code for each look-up in a dict.
+class Reading(IntEnum):
+    """What is read of the client."""
+
+    NEW = auto()
+    """Nothing has arrived yet."""
+    IDLE = auto()
+    """The last request has arrived in full, and the next has not begun."""
+    HEAD = auto()
+    """A head is arriving."""
+    BODY = auto()
+    """A body is arriving."""
+    LAST_BODY = auto()
+    """A body is arriving, and no request is read after it."""
+    DONE = auto()
+    """The last request has arrived in full. What follows is ignored."""
+    CUT = auto()
+    """What arrives is ignored, and may be the rest of a request: the client is given time to read the responses."""
+    STOPPED = auto()
+    """The server stops, or the connection is lost: what arrives is ignored, and the client given no more time."""
+
+
+class ReadEvent(IntEnum):
+    BEGIN = auto()
+    """The first byte of a request."""
+    TAKE = auto()
+    """A head is complete, and the application gets the request."""
+    TAKE_LAST = auto()
+    """The same, and the client says that it is its last."""
+    COMPLETE = auto()
+    """The last byte of a request."""
+    END = auto()
+    """The response under way is the connection's last."""
+    REFUSE = auto()
+    """Nothing further can be read, or is worth reading."""
+    STOP = auto()
+    """The server stops, or the connection is lost."""
+
+
+class Writing(IntEnum):
+    """What is sent to the client."""
+
+    FREE = auto()
+    """No response is due."""
+    ANSWERING = auto()
+    """The application answers the current exchange; others may be queued behind it."""
+    LINGERING = auto()
+    """Our side is closed, and the client's is not."""
+    CLOSED = auto()
+    """Both sides are closed."""
+
+
+class WriteEvent(IntEnum):
+    START = auto()
+    FINISH = auto()
+    LINGER = auto()
+    CLOSE = auto()
+
+
+# Globals, since an enum's attribute takes three times as long to look up.
+NEW, IDLE, HEAD, BODY, LAST_BODY, DONE, CUT, STOPPED = Reading
+BEGIN, TAKE, TAKE_LAST, COMPLETE, END, REFUSE, STOP = ReadEvent
+FREE, ANSWERING, LINGERING, CLOSED = Writing
+START, FINISH, LINGERS, CLOSE = WriteEvent
+
+READING: Final[dict[Reading, dict[ReadEvent, Reading]]] = {
+    NEW: {BEGIN: HEAD, REFUSE: CUT, STOP: STOPPED},
+    IDLE: {BEGIN: HEAD, END: DONE, REFUSE: CUT, STOP: STOPPED},
+    # The parser completes a request for another protocol after its head.
+    HEAD: {TAKE: BODY, TAKE_LAST: LAST_BODY, COMPLETE: IDLE, END: CUT, REFUSE: CUT, STOP: STOPPED},
+    BODY: {COMPLETE: IDLE, END: LAST_BODY, REFUSE: CUT, STOP: STOPPED},
+    LAST_BODY: {COMPLETE: DONE, END: LAST_BODY, REFUSE: CUT, STOP: STOPPED},
+    # The parser reports all that one read brought, also after the end.
+    DONE: {BEGIN: DONE, COMPLETE: DONE, END: DONE, REFUSE: CUT, STOP: STOPPED},
+    CUT: {BEGIN: CUT, COMPLETE: CUT, END: CUT, REFUSE: CUT, STOP: STOPPED},
+    STOPPED: {BEGIN: STOPPED, COMPLETE: STOPPED, END: STOPPED, REFUSE: STOPPED, STOP: STOPPED},
+}
+WRITING: Final[dict[Writing, dict[WriteEvent, Writing]]] = {
+    FREE: {START: ANSWERING, LINGERS: LINGERING, CLOSE: CLOSED},
+    ANSWERING: {FINISH: FREE, CLOSE: CLOSED},
+    LINGERING: {CLOSE: CLOSED},
+    CLOSED: {CLOSE: CLOSED},
+}
+ARRIVING: Final = frozenset((HEAD, BODY, LAST_BODY))
+"""States in which a part of a request has arrived."""
+ENDED: Final = frozenset((DONE, CUT, STOPPED))
+"""States in which nothing is read."""
+ENDING: Final = ENDED | {LAST_BODY}
+"""States in which no further request is taken."""
+
+
+class ServerConnection(asyncio.Protocol):
+    """One connection, with the constructor that uvicorn calls. Requests become exchanges, answered in order."""
+
+    def __init__(
+        self,
+        config: "Config",
+        server_state: "ServerState",
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._application = cast("Application", config.loaded_app)
+        self._root = config.root_path
+        self._limit = config.limit_concurrency
+        self._idle_timeout = config.timeout_keep_alive
+        self._served = server_state
+        self._connections = cast("set[ServerConnection]", server_state.connections)
+        self._tasks = server_state.tasks
+        self._state = app_state
+        self._loop = _loop or asyncio.get_running_loop()
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._feed: Callable[[bytes], object] = self._parser.feed_data
+        self._stated: object = None
+        self._defaults = b""
+        # The request that is being read.
+        self._reading = NEW
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._hosts = 0
+        self._expects = self._odd_coding = False
+        self._incoming: Exchange | None = None
+        """The exchange whose body is arriving: set in the states BODY and LAST_BODY."""
+        self._unfruitful: int | None = None
+        """Bytes that have arrived since the last piece of a body or begin of a head; None where there is a new one."""
+        self._url_seen = b""
+        self._target = ("", b"", b"")
+        self.reading_paused = False
+        self._held = bytearray()
+        """What has arrived since. The socket is still read for a while, to notice a client that goes."""
+        # The requests that are being answered.
+        self._writing = FREE
+        self._current: Exchange | None = None
+        """The exchange that is being answered: set in the state ANSWERING."""
+        self._queue: deque[tuple[Exchange, Application]] = deque()
+        self._refusal = b""
+        """A response to send after those that are due."""
+        self.writing_paused = False
+        self._blocked: list[asyncio.Future[None]] = []
+        self._unsent = 0
+
+    # --- asyncio.Protocol -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.write: Callable[[bytes], None] = self._transport.write
+        self._connections.add(self)
+        self._server = _address(transport.get_extra_info("sockname"))
+        self._client = _address(transport.get_extra_info("peername"))
+        self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(self._period, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        if self.reading_paused:
+            self._hold(data)
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self._feed(data)
+        except httptools.HttpParserUpgrade as pause:
+            self._decline_upgrade(data[pause.args[0] :])
+            return
+        except httptools.HttpParserError as fault:
+            self._refuse_unreadable(fault)
+            return
+        if self._reading in ARRIVING:
+            self._count(len(data))
+
+    def eof_received(self) -> None:
+        """Close: a client that closes its side cannot be told from one that has gone."""
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's signature
+        self._connections.discard(self)
+        self._timer.cancel()
+        self._end_reading(STOP)
+        self._parser = None
+        self._queue.clear()
+        self._writing = WRITING[self._writing][CLOSE]
+        if self._current is not None:
+            self._current.drop()
+            self._current = None
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        self.writing_paused = True
+
+    def resume_writing(self) -> None:
+        self.writing_paused = False
+        blocked, self._blocked = self._blocked, []
+        release(blocked)
+
+    async def drained(self) -> None:
+        while self.writing_paused:
+            waiter = self.new_waiter()
+            self._blocked = [other for other in self._blocked if not other.done()]
+            self._blocked.append(waiter)
+            await waiter
+
+    def new_waiter(self) -> "asyncio.Future[None]":
+        return self._loop.create_future()
+
+    def shutdown(self) -> None:
+        """Close if the connection is idle, else after the responses that are due; uvicorn calls this when it stops.
+
+        A request that is not whole yet is dropped: its client can tell that it was not acted on.
+        """
+        exchange = self._end_reading(STOP)
+        if exchange is not None and exchange is self._current:
+            exchange.drop()
+            self._current = None
+        if self._current is None:
+            self._close_now()
+
+    # --- httptools ------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers = []
+        self._hosts = 0
+        self._expects = self._odd_coding = False
+        self._unfruitful = None
+        self._reading = READING[self._reading][BEGIN]
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self._headers.append((name, value))
+        if name in _NOTABLE:
+            if name == b"host":
+                self._hosts += 1
+            elif name == b"expect":
+                self._expects = value.lower() == b"100-continue"
+            else:
+                self._odd_coding |= value.lower() != b"chunked"
+
+    def on_headers_complete(self) -> None:
+        headers, self._headers = self._headers, []  # trailers are not headers
+        if self._reading is not HEAD:
+            return
+        parser = self._parser
+        version: str = parser.get_http_version()
+        if version != "1.1" or self._hosts != 1 or self._odd_coding or parser.should_upgrade():
+            if parser.should_upgrade():
+                self._headers = headers
+                return
+            if not self._accepts(version):
+                return
+        method: str = parser.get_method().decode()
+        try:
+            path, raw_path, query = self._target if self._url == self._url_seen else self._read_target(headers)
+        except (httptools.HttpParserError, UnicodeDecodeError):
+            self._refuse(400, "The target of the request is not a valid URL")
+            return
+        exchange = Exchange(
+            self,
+            {
+                "type": "http",
+                "asgi": {"version": "3.0", "spec_version": "2.3"},
+                "http_version": version,
+                "server": self._server,
+                "client": self._client,
+                "scheme": self._scheme,
+                "method": method,
+                "root_path": self._root,
+                "path": path,
+                "raw_path": raw_path,
+                "query_string": query,
+                "headers": headers,
+                "state": self._state.copy(),
+            },
+            is_head=method == "HEAD",
+            knows_chunks=version == "1.1",
+            expects=self._expects and version == "1.1",
+        )
+        self._reading = READING[HEAD][TAKE if version == "1.1" and parser.should_keep_alive() else TAKE_LAST]
+        self._incoming = exchange
+        self._take_on(exchange)
+
+    def on_body(self, piece: bytes) -> None:
+        self._unfruitful = None
+        exchange = self._incoming
+        if exchange is None or exchange.ended:
+            return
+        exchange.add(piece)
+        if len(exchange.body) > HIGH_WATER:
+            self._pause()
+
+    def on_message_complete(self) -> None:
+        self._reading = READING[self._reading][COMPLETE]
+        if self._reading is not IDLE:
+            self._feed = _ignore
+        exchange = self._incoming
+        if exchange is not None:
+            self._incoming = None
+            exchange.more = False
+            exchange.wake()
+
+    # --- what is read ---------------------------------------------------------------------------------------------
+
+    def _accepts(self, version: str) -> bool:
+        if version not in {"1.1", "1.0"}:
+            self._refuse(505, "HTTP/1.1 is spoken here")
+        elif self._odd_coding:
+            # RFC 9112, 6.1: a coding that is not understood.
+            self._refuse(501, "No Transfer-Encoding but chunked is understood")
+        elif self._hosts > 1 or (version == "1.1" and not self._hosts):
+            # RFC 9112, 3.2.
+            self._refuse(400, "A request has one Host header")
+        else:
+            return True
+        return False
+
+    def _read_target(self, headers: list[tuple[bytes, bytes]]) -> tuple[str, bytes, bytes]:
+        url: Any = httptools.parse_url(self._url)
+        raw: bytes = url.path or b"/"
+        path = raw.decode("ascii")
+        target = (
+            self._root + (unquote(path) if "%" in path else path),
+            self._root.encode("ascii") + raw,
+            url.query or b"",
+        )
+        if url.host is None:
+            self._url_seen, self._target = self._url, target
+        else:
+            # RFC 9112, 3.2.2: the host in the target replaces the header's.
+            host = self._url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0].rpartition(b"@")[2]
+            headers[:] = [(name, host if name == b"host" else value) for name, value in headers]
+        return target
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Parse a request for another protocol again, without its ``Upgrade`` header (RFC 9110, 7.8).
+
+        The parser takes what follows the head for the other protocol, and so would miss the body.
+        """
+        if self._reading in ENDED:
+            return
+        method = self._parser.get_method()
+        if method == b"CONNECT":
+            self._refuse(501, "CONNECT is not supported")
+            return
+        version = self._parser.get_http_version().encode()
+        fields = [name + b": " + value + b"\r\n" for name, value in self._headers if name != b"upgrade"]
+        self._parser = httptools.HttpRequestParser(self)
+        self._feed = self._parser.feed_data
+        self._parse(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(fields), rest))
+
+    def _refuse_unreadable(self, fault: httptools.HttpParserError) -> None:
+        if isinstance(fault, httptools.HttpParserCallbackError):
+            log.error("a request cannot be taken", exc_info=fault)
+            self._refuse(500, "Internal Server Error")
+        else:
+            self._refuse(400, f"This is not valid HTTP: {fault}")
+
+    def _count(self, size: int) -> None:
+        """Bound what arrives without completing a head or adding to a body."""
+        if self._unfruitful is None:
+            self._unfruitful = 0
+            self._since = self._loop.time()
+            return
+        self._unfruitful += size
+        if self._unfruitful > MAX_HEAD:
+            if self._incoming is None:
+                self._refuse(431, f"The head of the request is larger than {MAX_HEAD} bytes")
+            else:
+                self._refuse(400, f"More than {MAX_HEAD} bytes are not part of the body")
+
+    def _pause(self) -> None:
+        if not self._transport.is_closing():
+            self.reading_paused = True
+
+    def _hold(self, data: bytes) -> None:
+        if self._reading in ENDED:
+            return
+        self._held += data
+        if len(self._held) > HIGH_WATER and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Parse again, unless too much still waits."""
+        exchange = self._incoming
+        if self._queue or (exchange is not None and not exchange.ended and len(exchange.body) > HIGH_WATER):
+            return
+        self.reading_paused = False
+        self._since = self._loop.time()
+        if self._held:
+            held, self._held = bytes(self._held), bytearray()
+            if len(held) > HIGH_WATER and not self._transport.is_closing():
+                self._transport.resume_reading()
+            self._parse(held)
+
+    def _end_reading(self, event: ReadEvent) -> Exchange | None:
+        """Ignore what arrives from here on; returns the exchange whose body was arriving."""
+        self._reading = READING[self._reading][event]
+        self._feed = _ignore
+        exchange, self._incoming = self._incoming, None
+        if self._queue and self._queue[-1][0] is exchange:
+            self._queue.pop()
+        return exchange
+
+    # --- exchanges ------------------------------------------------------------------------------------------------
+
+    def _take_on(self, exchange: Exchange) -> None:
+        application = self._application
+        if self._limit is not None and (len(self._connections) >= self._limit or len(self._tasks) >= self._limit):
+            application = _unavailable
+        if self._current is None:
+            self._start(exchange, application)
+        elif len(self._queue) < MAX_PIPELINED:
+            self._queue.append((exchange, application))
+            self._pause()
+        else:
+            self._end_reading(REFUSE)
+
+    def _start(self, exchange: Exchange, application: Application) -> None:
+        self._writing = WRITING[self._writing][START]
+        self._current = exchange
+        exchange.task = task = self._loop.create_task(exchange.run(application, self._tasks))
+        self._tasks.add(task)
+
+    def finish(self) -> None:
+        """Go on to the next exchange: the current response is complete."""
+        self._served.total_requests += 1
+        self._since = self._loop.time()
+        self._writing = WRITING[self._writing][FINISH]
+        self._current = None
+        if self._queue:
+            self._start(*self._queue.popleft())
+        elif self._reading in ENDING:
+            if self._refusal:
+                self.write(self._refusal)
+            self._close()
+        if self.reading_paused:
+            self.read_on()
+
+    def opening(self, exchange: Exchange, head: Head) -> tuple[bytes, bytes, bytes, bytes]:
+        """The head of a response up to its framing."""
+        if head.closes or (exchange.expects and exchange.more):
+            # A client that was not told to go on may send its body, or leave it: what follows cannot be told apart.
+            self._end_after_this()
+        if self._stated is not self._served.default_headers:
+            self._state_defaults()
+        return head.start, self._defaults, head.fields, _CLOSE if self._reading in ENDING and not self._queue else b""
+
+    def _state_defaults(self) -> None:
+        """uvicorn puts a new list there every second, with the date."""
+        self._stated = self._served.default_headers
+        self._defaults = b"".join(b"%b: %b\r\n" % field for field in self._served.default_headers)
+
+    def _end_after_this(self) -> None:
+        """Make the current response the last: drop what is queued, and read no more than the rest of its request."""
+        self._refusal = b""
+        if self._incoming is not None and self._incoming is self._current:
+            self._reading = READING[self._reading][END]
+        else:
+            self._end_reading(REFUSE if self._incoming is not None else END)
+        self._queue.clear()
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Respond with an error after the responses that are due, and read no more."""
+        if self._reading in ENDED:
+            self._feed = _ignore
+            return
+        exchange = self._end_reading(REFUSE)
+        log.info("a request was refused with %d: %s", status, reason)
+        if exchange is not None and exchange is self._current:
+            self.break_off(exchange, status, reason)
+        elif exchange is not None and exchange.ended:
+            self._close()
+        elif self._current is None:
+            self.write(self._plain(status, reason))
+            self._close()
+        else:
+            self._refusal = self._plain(status, reason)
+
+    def break_off(self, exchange: Exchange, status: int, reason: str) -> None:
+        """End the current exchange and the connection, with an error if the response has not begun."""
+        exchange.drop()
+        self._served.total_requests += 1
+        self._end_reading(REFUSE)
+        self._refusal = b""
+        self._queue.clear()
+        self._writing = WRITING[self._writing][FINISH]
+        self._current = None
+        if exchange.begun:
+            self._close_now()
+        else:
+            self.write(self._plain(status, reason))
+            self._close()
+
+    def _plain(self, status: int, reason: str) -> bytes:
+        self._state_defaults()
+        body = reason.encode()
+        fields = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n" % len(body)
+        return b"".join((status_line(status), self._defaults, fields, _CLOSE, b"\r\n", body))
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Close after the last response; if the client may still be sending, close only our side for LINGER seconds.
+
+        Else the system could reset the connection, and the client lose responses that it has not read
+        (RFC 9112, 9.6).
+        """
+        if self._reading is LAST_BODY:
+            self._end_reading(REFUSE)
+        if self._transport.is_closing():
+            return
+        if self._reading is not CUT or not self._transport.can_write_eof():
+            self._close_now()
+            return
+        self._writing = WRITING[self._writing][LINGERS]
+        self._transport.write_eof()
+        if self.reading_paused:
+            self.read_on()
+        self._timer.cancel()
+        self._timer = self._loop.call_later(LINGER, self._look)
+
+    def _close_now(self) -> None:
+        self._writing = WRITING[self._writing][CLOSE]
+        self._transport.close()
+
+    @property
+    def _period(self) -> float:
+        return max(0.05, min(self._idle_timeout, HEAD_TIMEOUT))
+
+    def _look(self) -> None:
+        """Close the connection if the client has taken too long; run by the timer."""
+        if self._transport.is_closing():
+            self._look_at_unsent()
+            return
+        if len(self._held) > HIGH_WATER and self._has_hung_up():
+            self._transport.abort()
+            return
+        patience = self._patience()
+        rest = self._period if patience is None else self._since + patience - self._loop.time()
+        self._timer = self._loop.call_later(max(0.01, min(rest, self._period)), self._look)
+        if rest <= 0:
+            self._lose_patience()
+
+    def _patience(self) -> float | None:
+        if self._writing is LINGERING:
+            return LINGER
+        if self._incoming is not None:
+            return None if self.reading_paused else HEAD_TIMEOUT
+        if self._writing is ANSWERING:
+            return None
+        return self._idle_timeout if self._reading is IDLE else HEAD_TIMEOUT
+
+    def _lose_patience(self) -> None:
+        exchange = self._incoming
+        if self._reading is HEAD or (exchange is not None and not exchange.ended):
+            self._refuse(408, "The request did not come to its end in time")
+        else:
+            self._close_now()
+
+    def _has_hung_up(self) -> bool:
+        """Whether the client has closed the connection behind bytes that are still unread; few systems can tell."""
+        flag = getattr(select, "POLLRDHUP", None)
+        socket = self._transport.get_extra_info("socket")
+        if flag is None or socket is None:
+            return False
+        poll = select.poll()
+        poll.register(socket.fileno(), flag)
+        return bool(poll.poll(0))
+
+    def _look_at_unsent(self) -> None:
+        """Abort a closing connection whose client has read nothing for HEAD_TIMEOUT seconds."""
+        unsent = self._transport.get_write_buffer_size()
+        if self._unsent and unsent >= self._unsent:
+            self._transport.abort()
+            return
+        self._unsent = unsent
+        self._timer = self._loop.call_later(HEAD_TIMEOUT, self._look)
+
+
+async def _unavailable(_scope: Scope, _receive: Receive, send: Send) -> None:
+    fields = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 503, "headers": fields})
+    await send({"type": "http.response.body", "body": b"Service Unavailable"})
+
+
+def _address(told: object) -> tuple[str, int | None] | None:
+    match told:
+        case (str(host), int(port), *_):
+            return host, port
+        case str() if told:
+            return told, None
+        case _:
+            return None
+
+
+def _ignore(_data: bytes) -> None: ...

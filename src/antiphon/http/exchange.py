@@ -1,0 +1,278 @@
+"""An exchange: one request and its response, with the ``receive`` and ``send`` of an ASGI application."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Event: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Event]]
+Send: TypeAlias = Callable[[Event], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
+
+log = logging.getLogger("antiphon")
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CHUNKED: Final = b"transfer-encoding: chunked\r\n"
+_OURS: Final = frozenset((b"content-length", b"transfer-encoding", b"connection"))
+_BODILESS: Final = frozenset((204, 304))
+_NO_TOKEN: Final = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
+_NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class Head(NamedTuple):
+    """The start of a response, checked."""
+
+    start: bytes
+    fields: bytes
+    length: int | None
+    bodiless: bool
+    closes: bool
+
+
+class Connection(Protocol):
+    """What an exchange needs of the connection that it is part of."""
+
+    write: Callable[[bytes], None]
+    reading_paused: bool
+    writing_paused: bool
+
+    def new_waiter(self) -> "asyncio.Future[None]": ...
+
+    def read_on(self) -> None:
+        """Parse again, unless too much still waits."""
+        ...
+
+    async def drained(self) -> None:
+        """Wait until more can be written."""
+        ...
+
+    def opening(self, exchange: "Exchange", head: Head) -> tuple[bytes, bytes, bytes, bytes]:
+        """The head of a response up to its framing."""
+        ...
+
+    def finish(self) -> None:
+        """Go on to the next exchange: the current response is complete."""
+        ...
+
+    def break_off(self, exchange: "Exchange", status: int, reason: str) -> None:
+        """End the current exchange and the connection, with an error if the response has not begun."""
+        ...
+
+
+class Exchange:
+    """One request and its response."""
+
+    # Defaults on the class, since few exchanges set all of them.
+    body: bytes | bytearray = b""
+    """What has arrived of the request's body and was not received yet."""
+    more = True
+    """Whether the request's body is not whole yet."""
+    gone = False
+    """Whether the response is no longer wanted: the client has gone, or the connection ends without it."""
+    begun = False
+    """Whether a part of the response has been sent."""
+    ended = False
+    """Whether the response is complete."""
+    task: "asyncio.Task[None]"
+    _given = False
+    _head: Head | None = None
+    _chunked = False
+    _left: int | None = None
+    _waiters: list[asyncio.Future[None]] | None = None
+
+    def __init__(
+        self, connection: Connection, scope: Scope, *, is_head: bool, knows_chunks: bool, expects: bool
+    ) -> None:
+        self._connection = connection
+        self._scope = scope
+        self._is_head = is_head
+        self._knows_chunks = knows_chunks
+        self.expects = expects
+        """Whether the client waits to be told that it may send the body."""
+
+    async def run(self, application: Application, tasks: "set[asyncio.Task[None]]") -> None:
+        try:
+            if not self.gone:
+                await application(self._scope, self.receive, self.send)
+                if not self.ended and not self.gone:
+                    self._fail("the application returned without a complete response", None)
+        except GeneratorExit:
+            raise
+        except asyncio.CancelledError:
+            if not self.ended and not self.gone:
+                self._fail("a request was cancelled before its response was complete", None)
+        except BaseException as fault:  # noqa: BLE001 -- not even SystemExit may take the other connections along
+            self._fail("the application failed", fault)
+        finally:
+            tasks.discard(self.task)
+
+    # --- the request ----------------------------------------------------------------------------------------------
+
+    async def receive(self) -> Event:
+        while not (self.gone or self.ended):
+            if self.body or not (self.more or self._given):
+                return self._take()
+            if self.expects and self.more and not self.begun:
+                self.expects = False
+                self._connection.write(_CONTINUE)
+            await self._news()
+        return {"type": "http.disconnect"}
+
+    def _take(self) -> Event:
+        body, self.body = self.body, b""
+        more = self.more
+        self._given = not more
+        if self._connection.reading_paused:
+            self._connection.read_on()  # which may bring the rest
+        return {"type": "http.request", "body": bytes(body), "more_body": more}
+
+    async def _news(self) -> None:
+        waiter = self._connection.new_waiter()
+        self._waiters = [other for other in self._waiters or () if not other.done()]
+        self._waiters.append(waiter)
+        await waiter
+
+    def add(self, piece: bytes) -> None:
+        if not self.body:
+            self.body = piece
+        elif type(self.body) is bytearray:
+            self.body += piece
+        else:
+            self.body = bytearray(self.body) + piece
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiters is not None:
+            waiters, self._waiters = self._waiters, None
+            release(waiters)
+
+    def drop(self) -> None:
+        """Give up the response: the application receives ``http.disconnect``, and what it sends is ignored."""
+        self.gone = True
+        self.wake()
+
+    # --- the response ---------------------------------------------------------------------------------------------
+
+    async def send(self, event: Event) -> None:
+        connection = self._connection
+        if connection.writing_paused:
+            await connection.drained()
+        if self.gone:
+            return
+        kind = event["type"]
+        if kind == "http.response.start":
+            if self._head is not None:
+                raise RuntimeError("http.response.start was sent twice")
+            self._head = _head_of(event)
+            return
+        if kind != "http.response.body" or self._head is None or self.ended:
+            raise RuntimeError(f"{kind} cannot be sent {'after the response' if self.ended else 'here'}")
+        body = event.get("body", b"")
+        more = event.get("more_body", False)
+        if self.begun:
+            data = self._framed(body, more)
+        elif self._head.length == len(body) and not (more or self._is_head or self._head.bodiless):
+            data = b"".join((*connection.opening(self, self._head), b"\r\n", body))
+        else:
+            data = self._first(self._head, body, more)
+        if data:
+            connection.write(data)
+        self.begun = True
+        if not more:
+            self.ended = True
+            self.wake()
+            connection.finish()
+
+    def _first(self, head: Head, body: bytes, more: bool) -> bytes:
+        """The head and the first piece. Decides on the framing, by which the client knows where the body ends."""
+        framing = b""
+        if self._is_head or head.bodiless:
+            body = b""
+        elif head.length is not None:
+            self._left = head.length
+        elif not more:
+            framing = b"content-length: %d\r\n" % len(body)
+        elif self._knows_chunks:
+            self._chunked = True
+            framing = _CHUNKED
+        opening = self._connection.opening(self, head)
+        return b"".join((*opening, framing, b"\r\n", self._framed(body, more)))
+
+    def _framed(self, body: bytes, more: bool) -> bytes:
+        if self._chunked:
+            piece = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            return piece if more else piece + b"0\r\n\r\n"
+        if self._left is not None:
+            left = self._left - len(body)
+            if left < 0 or (left and not more):
+                raise RuntimeError(f"The body is {'longer' if left < 0 else 'shorter'} than its content-length")
+            self._left = left
+            return body
+        assert self._head is not None
+        return b"" if self._is_head or self._head.bodiless else body
+
+    def _fail(self, text: str, fault: BaseException | None) -> None:
+        log.error("%s: %s %r", text, self._scope.get("method"), self._scope.get("path"), exc_info=fault)
+        if not self.ended and not self.gone:
+            self._connection.break_off(self, 500, "Internal Server Error")
+
+
+def _head_of(event: Event) -> Head:
+    status, headers = event["status"], tuple(event.get("headers", ()))
+    try:
+        return _known_head(status, headers) if len(headers) < 3 else _read_head(status, headers)
+    except TypeError:  # a pair that is a list
+        return _read_head(status, tuple((bytes(name), bytes(value)) for name, value in headers))
+
+
+def _read_head(status: int, headers: Fields) -> Head:
+    if not 200 <= status <= 999:
+        raise RuntimeError(f"{status} is not the status of a response")
+    lines: list[bytes] = []
+    length: int | None = None
+    closes = False
+    for given, value in headers:
+        name = given.lower()
+        if not name or _NO_TOKEN.search(name) or _NO_VALUE.search(value):
+            raise RuntimeError(f"{given!r}: {value!r} is not a valid header")
+        if name in _OURS:
+            if name == b"content-length":
+                if length is not None or not value.isdigit():
+                    raise RuntimeError(f"{value!r} cannot be the content-length")
+                length = int(value)
+            elif name == b"transfer-encoding":
+                if value.lower() != b"chunked":
+                    raise RuntimeError(f"{value!r} cannot be the transfer-encoding")
+                continue
+            else:
+                tokens = {token.strip() for token in value.lower().split(b",")}
+                closes = closes or b"close" in tokens
+                if tokens <= {b"close", b"keep-alive"}:
+                    continue
+        lines.append(b"%b: %b\r\n" % (name, value))
+    return Head(status_line(status), b"".join(lines), length, status in _BODILESS, closes)
+
+
+# Short heads come again; a longer one may name a session, and come once.
+_known_head = lru_cache(maxsize=512)(_read_head)
+
+
+@lru_cache(maxsize=128)
+def status_line(status: int) -> bytes:
+    try:
+        phrase = HTTPStatus(status).phrase.encode()
+    except ValueError:
+        phrase = b""
+    return b"HTTP/1.1 %d %b\r\n" % (status, phrase)
+
+
+def release(waiters: Iterable["asyncio.Future[None]"]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -1,0 +1,1 @@
+"""Call servers of the 2025 revisions."""

@@ -1,0 +1,332 @@
+"""The wire over HTTP: a POST for each message, a session in a header, and streams that can be taken up again."""
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Coroutine
+from typing import Any
+
+from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
+from antiphon.http.client import Connection
+from antiphon.legacy.client.call import Call, Ear, SessionLost
+from antiphon.legacy.client.events import Events
+from antiphon.transports.http import MAX_REPLY, HttpLink, content_type, refused
+from antiphon.transports.link import read_messages
+from antiphon.types import JsonObject
+from antiphon.wire.jsonrpc import encode
+
+RETRY = 1.0
+"""Seconds before a broken stream is taken up again, where the server names none."""
+SHORTEST_RETRY, LONGEST_RETRY = 0.05, 30.0
+"""Seconds between which that is, and grows while nothing comes of it."""
+ATTEMPTS = 5
+"""How often in a row a call's stream is taken up again for nothing."""
+HEARING = 2.0
+"""Seconds in which a server either opens its own stream, or is taken to have done so without a word."""
+FAREWELL = 2.0
+"""Seconds that a server has to hear that the session is over."""
+
+_OF_THE_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
+"""What the official servers say in a 400 to those who come from a session that they know nothing of."""
+
+log = logging.getLogger("antiphon.client")
+
+
+class HttpWire:
+    """A Wire over the streamable HTTP of the older revisions (2025-11-25, basic/transports)."""
+
+    def __init__(self, calls: HttpLink, aside: HttpLink, ear: Ear) -> None:
+        # Answers go another way than the calls that wait for them: those may fill all the connections there are.
+        self._calls = calls
+        self._aside = aside
+        self._ear = ear
+        self._headers: dict[str, str] = {}
+        self._readers: dict[Call, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hears: asyncio.Future[bool] | None = None
+        self._lost = False
+
+    async def open(self) -> None:
+        await self._calls.open()
+        await self._aside.open()
+        self._hears = asyncio.get_running_loop().create_future()
+
+    def carry(self, call: Call) -> None:
+        task = self._readers[call] = self._task(self._carry(call))
+        task.add_done_callback(lambda task: self._carried(call, task))
+
+    def drop(self, call: Call) -> None:
+        task = self._readers.pop(call, None)
+        if task is not None:
+            task.cancel()
+
+    async def tell(self, message: JsonObject) -> None:
+        response = await self._aside.exchange("POST", self._headers, encode(message))
+        answered = False
+        try:
+            body = await response.read(MAX_REPLY)
+            answered = True
+        finally:
+            self._aside.give_back(response, answered=answered)
+        if not 200 <= response.status < 300:
+            self._check_session(response, body)
+            raise refused(response, body)
+
+    def agree(self, revision: str) -> None:
+        self._headers = {**self._headers, "MCP-Protocol-Version": revision}
+
+    def listen(self) -> None:
+        self._task(self._listen())
+
+    async def hears(self) -> bool:
+        assert self._hears is not None
+        done, _ = await asyncio.wait({self._hears}, timeout=HEARING)
+        return not done or self._hears.result()
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            if "MCP-Session-Id" in self._headers and not self._lost:
+                # Session Management, 5: a server may refuse this, and nobody is left to mind.
+                with contextlib.suppress(CallFailed, TimeoutError):
+                    async with asyncio.timeout(FAREWELL):
+                        response = await self._aside.exchange("DELETE", self._headers)
+                        self._aside.give_back(response, answered=True)
+        finally:
+            await self._calls.close()
+            await self._aside.close()
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _carried(self, call: Call, task: asyncio.Task[None]) -> None:
+        self._readers.pop(call, None)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("a call could not be carried", exc_info=bug)
+            call.fail(Disconnected("The call was lost on the way; the log says why"))
+
+    # --- a call ---------------------------------------------------------------------------------------------------
+
+    async def _carry(self, call: Call) -> None:
+        events = Events(MAX_REPLY)
+        try:
+            response = await self._calls.exchange("POST", self._headers, encode(call.message))
+            if not await self._read(self._calls, response, events, call):
+                await self._take_up(events, call)
+        except Refused as fault:
+            call.fail(await self._explained(fault, call))
+        except CallFailed as fault:
+            call.fail(fault)
+
+    async def _explained(self, fault: Refused, call: Call) -> Refused:
+        """Backwards Compatibility: a server that takes no POST here may be one of the transport before this one."""
+        if call.message["method"] != "initialize" or fault.status not in {400, 404, 405}:
+            return fault
+        if not await speaks_http_sse(self._aside):
+            return fault
+        return Refused(
+            "The server speaks the HTTP+SSE transport of 2024-11-05, which this client does not: ask whoever runs it"
+            " for the URL of its streamable HTTP transport",
+            status=fault.status,
+        )
+
+    async def _read(self, link: HttpLink, response: Connection, events: Events, call: Call) -> bool:
+        """All that a response brings; whether the reply to the call was in it."""
+        answered = False
+        try:
+            if response.status == 200 and content_type(response) == "text/event-stream":
+                self._greeted(response, call)
+                answered = await self._heard(response, events, call)
+            else:
+                body = await response.read(MAX_REPLY)
+                self._check_session(response, body)
+                if response.status != 200 or content_type(response) != "application/json":
+                    raise refused(response, body)
+                self._greeted(response, call)
+                answered = self._received(body, call)
+                if not answered:
+                    raise PeerBroken("The server answered with a message that is no reply to the request")
+        finally:
+            link.give_back(response, answered=answered)
+        return answered
+
+    async def _heard(self, response: Connection, events: Events, call: Call | None) -> bool:
+        """The messages of a stream, to its end or to the reply that ends it."""
+        try:
+            while chunk := await response.next_chunk():
+                for data in _fed(events, chunk):
+                    if self._received(data, call):
+                        return True
+        except Disconnected:
+            if events.last_id is None:
+                raise
+        if events.last_id is None and call is not None:
+            raise Disconnected("The server closed the stream before it had answered")
+        return False
+
+    def _received(self, data: bytes, call: Call | None) -> bool:
+        """Pass on all that came at once; whether the reply that a call waits for is among it."""
+        # A batch has no order; the reply goes last, for it ends the call.
+        answered = False
+        for message in sorted(read_messages(data), key=lambda message: "method" not in message):
+            answered |= self._passed_on(message, call)
+        return answered
+
+    def _passed_on(self, message: JsonObject, call: Call | None) -> bool:
+        if "method" not in message and call is not None:
+            if message.get("id") == call.id or ("error" in message and message.get("id") is None):
+                call.put(message)
+                return True
+        else:
+            self._ear.receive(message, call)
+        return False
+
+    async def _take_up(self, events: Events, call: Call) -> None:
+        """Go on with a stream that ended too early (Resumability and Redelivery)."""
+        in_vain = 0
+        while in_vain < ATTEMPTS:
+            await asyncio.sleep(_pause(events, in_vain))
+            seen = events.last_id
+            try:
+                headers = {**self._headers, "Last-Event-ID": events.last_id or ""}
+                response = await self._calls.exchange("GET", headers)
+                events.reconnected()
+                if await self._read(self._calls, response, events, call):
+                    return
+            except SessionLost:
+                raise Disconnected("The server ended the session before it had answered") from None
+            except Refused as fault:
+                if fault.status is None or fault.status < 500:
+                    raise Disconnected(
+                        f"The server closed the stream before it had answered, and it cannot be taken up: {fault}"
+                    ) from None
+            except Disconnected as fault:
+                log.info("a stream could not be taken up again: %s", fault)
+            in_vain = in_vain + 1 if events.last_id == seen else 0
+        raise Disconnected(f"The stream broke, and nothing came of taking it up {ATTEMPTS} times")
+
+    def _check_session(self, response: Connection, body: bytes) -> None:
+        lost = self._loss(response, body)
+        if lost is not None:
+            self._lost = True
+            raise lost
+
+    def _loss(self, response: Connection, body: bytes) -> SessionLost | None:
+        """What a server says to those who come from a session that it ended (Session Management, 3).
+
+        That is a 404. Some say 400, as to those who name no session at all: it counts if it speaks of that.
+        """
+        if "MCP-Session-Id" not in self._headers or response.status not in {400, 404}:
+            return None
+        if response.status == 404:
+            return SessionLost("The server ended the session")
+        refusal = refused(response, body)
+        if not _OF_THE_SESSION.search(str(refusal)):
+            return None
+        return SessionLost(f"The server ended the session: {refusal}", refusal)
+
+    def _greeted(self, response: Connection, call: Call) -> None:
+        """Session Management, 1: the response to ``initialize`` may name a session."""
+        session = response.headers.get("mcp-session-id")
+        if session is None or call.message["method"] != "initialize":
+            return
+        if not session or not all("!" <= character <= "~" for character in session):
+            raise PeerBroken("The server named a session that no header can carry")
+        self._headers = {**self._headers, "MCP-Session-Id": session}
+
+    # --- what belongs to no call ----------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """The server's own stream, for as long as there is one (Listening for Messages from the Server)."""
+        assert self._hears is not None
+        events = Events(MAX_REPLY)
+        in_vain = 0
+        try:
+            while True:
+                seen = events.last_id
+                if not await self._listened(events):
+                    return
+                if events.last_id is None:
+                    self._ear.missed()
+                in_vain = in_vain + 1 if events.last_id == seen else 0
+                await asyncio.sleep(_pause(events, in_vain))
+        finally:
+            if not self._hears.done():
+                self._hears.set_result(False)
+            elif self._hears.result():
+                self._hears = asyncio.get_running_loop().create_future()
+                self._hears.set_result(False)
+                self._ear.missed()
+
+    async def _listened(self, events: Events) -> bool:
+        """One connection of the server's stream, to its end; whether another is worth trying."""
+        assert self._hears is not None
+        headers = self._headers if events.last_id is None else {**self._headers, "Last-Event-ID": events.last_id}
+        try:
+            response = await self._aside.exchange("GET", headers)
+        except CallFailed:
+            return self._hears.done()
+        try:
+            if response.status != 200 or content_type(response) != "text/event-stream":
+                return self._hears.done() and await self._may_return(response)
+            if not self._hears.done():
+                self._hears.set_result(True)
+            events.reconnected()
+            await self._heard(response, events, None)
+        except PeerBroken as fault:
+            log.warning("the server's stream is broken, and listened to no longer: %s", fault)
+            return False
+        except CallFailed:
+            pass  # broken off: to be taken up again
+        finally:
+            self._aside.give_back(response, answered=False)
+        return True
+
+    async def _may_return(self, response: Connection) -> bool:
+        """Whether the server's own stream is worth trying again, now that it was refused."""
+        lost: SessionLost | None = None
+        if response.status == 404:
+            lost = SessionLost("The server ended the session")
+        elif response.status == 400:
+            lost = self._loss(response, await response.read(MAX_REPLY))
+        if lost is not None:
+            self._lost = True
+            self._ear.retire(lost)
+        return response.status >= 500
+
+
+def _pause(events: Events, in_vain: int) -> float:
+    """Seconds before a stream is taken up again: the server's own, and more each time that nothing comes of it."""
+    wait = RETRY if events.retry is None else max(events.retry, SHORTEST_RETRY)
+    return wait if not in_vain else max(wait, min(SHORTEST_RETRY * 2 ** min(in_vain, 20), LONGEST_RETRY))
+
+
+def _fed(events: Events, chunk: bytes) -> list[bytes]:
+    try:
+        return events.feed(chunk)
+    except ValueError as fault:
+        raise PeerBroken(f"The server's stream is broken: {fault}") from None
+
+
+async def speaks_http_sse(link: HttpLink) -> bool:
+    """Whether a URL is the stream of the transport that 2024-11-05 had (Backwards Compatibility)."""
+    events = Events(MAX_REPLY)
+    try:
+        async with asyncio.timeout(FAREWELL):
+            response = await link.exchange("GET", {})
+            try:
+                if response.status == 200 and content_type(response) == "text/event-stream":
+                    while b"endpoint" not in events.types and (chunk := await response.next_chunk()):
+                        _fed(events, chunk)
+            finally:
+                link.give_back(response, answered=False)
+    except (CallFailed, TimeoutError):
+        pass
+    return b"endpoint" in events.types

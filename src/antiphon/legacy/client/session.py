@@ -1,0 +1,400 @@
+"""A session with an old server: its calls, what it asks on the way, and what it says unasked."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
+
+from antiphon.errors import CallFailed, CannotAnswer, Disconnected, PeerBroken, Refused
+from antiphon.legacy.client.call import Call, Dial, SessionLost
+from antiphon.legacy.client.translation import INTERNAL, Welcome, old_params, welcome_in, why_not
+from antiphon.legacy.client.unclaimed import Beside, failure
+from antiphon.transports.link import Caller, refusal, tell
+from antiphon.transports.stdio_client import again
+from antiphon.types import JsonObject
+from antiphon.wire.jsonrpc import RequestId, notification
+from antiphon.wire.revisions import CLIENT_CAPABILITIES, CLIENT_INFO, METHODS, PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID
+
+# A Listener: one ``subscriptions/listen`` at a server that knows no such thing.
+
+
+_LISTS = ("tools", "prompts", "resources")
+
+
+class Listener:
+    """What is listened for, and what came of it."""
+
+    def __init__(self, id_: object, wanted: object, welcome: Welcome, *, hears: bool) -> None:
+        self.id = id_
+        asked: JsonObject = wanted if type(wanted) is dict else {}
+        uris = asked.get("resourceSubscriptions")
+        self.uris: list[str] = []
+        self._lists = [
+            kind for kind in _LISTS if asked.get(f"{kind}ListChanged") and hears and welcome.has(kind, "listChanged")
+        ]
+        if type(uris) is list and hears and welcome.has("resources", "subscribe"):
+            self.uris = [uri for uri in dict.fromkeys(uris) if type(uri) is str]
+        self._news: asyncio.Queue[JsonObject | CallFailed] = asyncio.Queue()
+
+    @property
+    def acknowledgment(self) -> JsonObject:
+        """2026-07-28, basic/patterns/subscriptions: first of all, what the server agrees to."""
+        agreed: JsonObject = {f"{kind}ListChanged": True for kind in self._lists}
+        if self.uris:
+            agreed["resourceSubscriptions"] = self.uris
+        params = {"_meta": {SUBSCRIPTION_ID: self.id}, "notifications": agreed}
+        return notification("notifications/subscriptions/acknowledged", params)
+
+    def hear(self, message: JsonObject, params: JsonObject) -> bool:
+        """Take a notification; False if it is none that is listened for."""
+        method, uri = message["method"], params.get("uri")
+        if method != "notifications/resources/updated":
+            wanted = any(method == f"notifications/{kind}/list_changed" for kind in self._lists)
+        else:
+            wanted = type(uri) is str and any(_covers(one, uri) for one in self.uris)
+        if wanted:
+            meta = params.get("_meta")
+            tagged = {**(meta if type(meta) is dict else {}), SUBSCRIPTION_ID: self.id}
+            self._news.put_nowait(notification(method, {**params, "_meta": tagged}))
+        return wanted
+
+    def fail(self, fault: CallFailed) -> None:
+        self._news.put_nowait(fault)
+
+    async def next(self) -> JsonObject:
+        news = await self._news.get()
+        if isinstance(news, CallFailed):
+            raise news
+        return news
+
+
+def _covers(subscribed: str, uri: str) -> bool:
+    """2025-11-25, schema, ResourceUpdatedNotification: the URI may be a part of the one that was subscribed to."""
+    return uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/")
+
+
+MOST_COMPLETED = 1000
+MOST_TOLD = 1000
+"""Notifications of no call that may wait to be heard."""
+TOO_MANY = "Too many questions wait already"
+FAREWELL = 2.0
+"""Seconds that the last messages have to reach the server."""
+
+log = logging.getLogger("antiphon.client")
+
+
+class Session:
+    """From ``initialize`` to the end of the wire. It is the wire's Ear."""
+
+    def __init__(self, dial: Dial, caller: Caller, ids: Iterator[int]) -> None:
+        self.welcome = Welcome(revision="", capabilities={})
+        self.fault: CallFailed | None = None
+        """Why it takes no more requests."""
+        self.wire = dial(self)
+        self._caller = caller
+        self._ids = ids
+        self._calls: dict[int, Call] = {}
+        self._listeners: set[Listener] = set()
+        self._subscribed: Counter[str] = Counter()
+        self._completed: dict[object, None] = {}
+        self._news = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Beside(caller.answer, self.wire.tell, self._soon)
+        self._untold: list[JsonObject] = []
+        self._level: object = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._calls
+
+    async def open(self, offered: str, accepted: tuple[str, ...]) -> None:
+        """2025-11-25, basic/lifecycle, Initialization."""
+        await self.wire.open()
+        meta = self._caller.meta
+        hello = {
+            "protocolVersion": offered,
+            "capabilities": meta.get(CLIENT_CAPABILITIES, {}),
+            "clientInfo": meta.get(CLIENT_INFO, {"name": "antiphon", "version": "0"}),
+        }
+        self.welcome = welcome_in(await self.ask("initialize", hello), accepted)
+        self.wire.agree(self.welcome.revision)
+        await self.wire.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self.wire.listen()
+
+    async def close(self) -> None:
+        self.ended(Disconnected("The client was closed before the server had answered"))
+        tasks = set(self._tasks)
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=FAREWELL)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.wire.close()
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def start(self, method: str, params: JsonObject, handle: str | None = None) -> Call:
+        """Send a request; what comes of it is the call's to tell."""
+        id_ = next(self._ids)
+        message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": old_params(params, id_)}
+        row = METHODS.get(method)
+        call = Call(message, asks=row is not None and row.asks, handle=handle)
+        self._calls[id_] = call
+        self.wire.carry(call)
+        return call
+
+    def done(self, call: Call) -> None:
+        """The server is through with a call: what it still asks is no more wanted, or was never the call's."""
+        self._calls.pop(call.id, None)
+        self._beside.over(call)
+        own, strange = call.give_back()
+        if self.fault is not None:
+            return
+        for request in own:
+            self._refuse(request["id"], INTERNAL, "The call is over")
+        for request in strange:
+            self._ask_beside(request)
+
+    @property
+    def has_something_to_say(self) -> bool:
+        return bool(self._tasks)
+
+    def leave(self, call: Call, why: BaseException | None = None) -> None:
+        """Give a call up, and tell the server unless it knows."""
+        if call.id not in self._calls:
+            return
+        self.wire.drop(call)
+        if isinstance(why, Refused | SessionLost):
+            self.done(call)
+            return
+        del self._calls[call.id]
+        told = "The client could not answer" if isinstance(why, CannotAnswer) else "The client left the call"
+        self._beside.left(call, told)
+        # basic/utilities/cancellation: ``initialize`` must not be cancelled.
+        if self.fault is None and call.message["method"] != "initialize":
+            own, strange = call.give_back()
+            self._soon(self._given_up(call, [*own, *strange], told))
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """A request of the link's own, and its result."""
+        call = self.start(method, params)
+        try:
+            reply = await call.reply()
+        except BaseException as fault:
+            self.leave(call, fault)
+            raise
+        self.done(call)
+        assert reply is not None  # such a request asks nothing
+        if "error" in reply:
+            raise refusal(reply["error"])
+        result = reply.get("result")
+        if type(result) is not dict:
+            raise PeerBroken("The server's reply has neither a result nor an error")
+        return result
+
+    async def log_from(self, level: object) -> None:
+        """server/utilities/logging: the level is the session's, not a request's."""
+        if level is None or level == self._level or not self.welcome.has("logging"):
+            return
+        try:
+            await self.ask("logging/setLevel", {"level": level})
+        except Refused as fault:
+            log.warning("the server does not log from %s: %s", level, fault)
+        self._level = level
+
+    async def answer(self, request: JsonObject, response: object) -> None:
+        """Answer what the server asked."""
+        await self.wire.tell({"jsonrpc": "2.0", "id": request["id"], "result": response})
+
+    def answer_soon(self, request: JsonObject, response: object) -> None:
+        self._soon(self.answer(request, response))
+
+    async def completed(self, ids: set[object], seconds: float) -> None:
+        """Wait until the server says that these elicitations are done, but not for long: it need not say so."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not ids <= self._completed.keys() and self.fault is None:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            pass
+
+    # --- changes --------------------------------------------------------------------------------------------------
+
+    async def add(self, listener: Listener) -> None:
+        """Bring a listener what it wants to hear of, as far as the server tells."""
+        self._listeners.add(listener)
+        for uri in listener.uris:
+            self._subscribed[uri] += 1
+            if self._subscribed[uri] == 1:
+                await self.ask("resources/subscribe", {"uri": uri})
+
+    def remove(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
+        for uri in listener.uris:
+            self._subscribed[uri] -= 1
+            if self._subscribed[uri] <= 0:
+                del self._subscribed[uri]
+                if self.fault is None:
+                    self._soon(self._unsubscribed(uri))
+
+    async def _unsubscribed(self, uri: str) -> None:
+        await self.ask("resources/unsubscribe", {"uri": uri})
+
+    # --- the wire's ear -------------------------------------------------------------------------------------------
+
+    def receive(self, message: JsonObject, call: Call | None = None) -> None:
+        method = message.get("method")
+        if "method" not in message:
+            id_ = message.get("id")
+            found = self._calls.get(id_) if type(id_) is int else None
+            if found is not None:
+                found.put(message)
+        elif type(method) is not str:
+            log.warning("the server sent a method that is no name: %r", str(method)[:80])
+        elif "id" in message:
+            self._asked(message, call)
+        else:
+            self._told(message, call)
+
+    def missed(self) -> None:
+        for listener in self._listeners:
+            listener.fail(Disconnected("The server's stream broke"))
+
+    def retire(self, fault: CallFailed) -> None:
+        if self.fault is None:
+            self.fault = fault
+        for listener in self._listeners:
+            listener.fail(again(fault))
+        self._news.set()
+
+    def ended(self, fault: CallFailed) -> None:
+        self.retire(fault)
+        self._beside.stop()
+        for call in self._calls.values():
+            call.fail(again(fault))
+
+    def _asked(self, request: JsonObject, call: Call | None) -> None:
+        """A request of the server's."""
+        id_ = request["id"]
+        if type(id_) is not int and type(id_) is not str:
+            return
+        if request["method"] == "ping":
+            self._soon(self.answer(request, {}))
+            return
+        fault = why_not(request, self._caller.meta.get(CLIENT_CAPABILITIES, {}))
+        if fault is not None:
+            log.warning("the server asks %s, and is told: %s", request["method"], fault[1])
+            self._refuse(id_, *fault)
+            return
+        hint = _hint(request)
+        if call is None and hint is None:
+            self._guess(request)
+            return
+        asking = call or self._calls.get(hint or 0)
+        if asking is None or asking.is_over:
+            self._refuse(id_, INTERNAL, "The call is over")
+        elif not asking.asks:
+            self._ask_beside(request)
+        elif not asking.ask(request):
+            self._refuse(id_, INTERNAL, TOO_MANY)
+
+    def _guess(self, request: JsonObject) -> None:
+        """A question of which neither the wire nor the server says whose it is.
+
+        The only call that may ask has most likely done so: it gets a round. Of several none is likelier than another,
+        and a wrong one would be held up, or ended, by what is not its own: such a question is asked beside them.
+        """
+        open_ = [call for call in self._calls.values() if call.asks and not call.is_over]
+        if len(open_) != 1:
+            self._ask_beside(request, open_)
+        elif not open_[0].ask(request, guessed=True):
+            self._refuse(request["id"], INTERNAL, TOO_MANY)
+
+    def _ask_beside(self, request: JsonObject, suspects: Sequence[Call] = ()) -> None:
+        if not self._beside.ask(request, suspects):
+            self._refuse(request["id"], INTERNAL, TOO_MANY)
+
+    def _told(self, message: JsonObject, call: Call | None) -> None:
+        """A notification."""
+        method, params = message["method"], message.get("params")
+        about: JsonObject = params if type(params) is dict else {}
+        if method == "notifications/cancelled":
+            self._withdraw(about.get("requestId"))
+        elif method == "notifications/elicitation/complete":
+            if len(self._completed) >= MOST_COMPLETED:
+                del self._completed[next(iter(self._completed))]
+            if type(about.get("elicitationId")) is str:
+                self._completed[about["elicitationId"]] = None
+            self._news.set()
+        else:
+            heard = [listener.hear(message, about) for listener in self._listeners]
+            if not any(heard):
+                self._pass_on(message, call or self._telling(method, about))
+
+    def _telling(self, method: str, about: JsonObject) -> Call | None:
+        """Whose notification it is: by its progress token; a log message is the newest call's."""
+        if method == "notifications/progress":
+            mark = about.get(PROGRESS_TOKEN)
+            return next((call for call in self._calls.values() if mark is not None and call.token == mark), None)
+        if method == "notifications/message":
+            return next((call for call in reversed(self._calls.values()) if not call.is_over), None)
+        return None
+
+    def _pass_on(self, message: JsonObject, call: Call | None) -> None:
+        if call is not None:
+            call.put(message)
+            return
+        if len(self._untold) < MOST_TOLD:
+            self._untold.append(message)
+        if len(self._untold) == 1:
+            self._soon(self._heard())
+
+    async def _heard(self) -> None:
+        """Tell the client, in order, what belongs to no call."""
+        while self._untold:
+            try:
+                await tell(self._caller.hear, self._untold[0])
+            except Exception:
+                log.exception("a notification of the server could not be heard")
+            finally:
+                del self._untold[0]
+
+    def _withdraw(self, id_: object) -> None:
+        for call in self._calls.values():
+            call.withdraw(id_)
+        self._beside.withdraw(id_)
+
+    # --- what is sent on the side ---------------------------------------------------------------------------------
+
+    async def _given_up(self, call: Call, questions: Sequence[JsonObject], told: str) -> None:
+        for request in questions:
+            await self.wire.tell(failure(request["id"], INTERNAL, told))
+        await self.wire.tell(notification("notifications/cancelled", {"requestId": call.id, "reason": told}))
+
+    def _refuse(self, id_: RequestId, code: int, told: str) -> None:
+        self._soon(self.wire.tell(failure(id_, code, told)))
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(_quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # cancelled before it began
+        return task
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except CallFailed as fault:
+        log.info("a message did not reach the server: %s", fault)
+
+
+def _hint(request: JsonObject) -> int | None:
+    """The call that asks, where the server says so."""
+    meta: Any = request.get("params", {}).get("_meta")
+    hint = meta.get(REQUEST) if type(meta) is dict else None
+    return hint if type(hint) is int else None

@@ -1,1 +1,0 @@
-"""A client of the older revisions: links that speak the modern one upwards."""

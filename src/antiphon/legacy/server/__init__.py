@@ -1,0 +1,1 @@
+"""Serve clients of the 2025 revisions."""

@@ -1,0 +1,181 @@
+"""Subscriptions: who listens for which changes, and what is on its way to them."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, Protocol, TypeAlias, get_args
+
+import msgspec
+
+from antiphon.errors import InvalidParams
+from antiphon.server.change_log import Change, Changes
+from antiphon.server.context import Context
+from antiphon.stores.store import StoreError
+from antiphon.types import JsonObject
+from antiphon.wire.jsonrpc import RequestId, notification
+from antiphon.wire.revisions import SUBSCRIPTION_ID
+
+Kind: TypeAlias = Literal["tools", "prompts", "resources"]
+MAX_URIS = 1000
+_LISTS: Final = {f"notifications/{kind}/list_changed": f"{kind}_list_changed" for kind in get_args(Kind)}
+
+
+class Filter(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What a listener wants to hear of (basic/patterns/subscriptions, Notification Filter)."""
+
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] = []
+
+    def admits(self, method: str, uri: str) -> bool:
+        return uri in self.resource_subscriptions if uri else bool(getattr(self, _LISTS[method]))
+
+
+class Listener:
+    """One open stream. Equal notifications that wait to be sent are one."""
+
+    __slots__ = ("_loop", "_wake", "closed", "filter", "id", "waiting")
+
+    def __init__(self, id_: RequestId, wanted: Filter) -> None:
+        self.id = id_
+        self.filter = wanted
+        self.waiting: dict[tuple[str, str], JsonObject] = {}
+        self.closed = False
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def tell(self, method: str, uri: str = "") -> None:
+        if not self.filter.admits(method, uri):
+            return
+        params: JsonObject = {"_meta": {SUBSCRIPTION_ID: self.id}}
+        if uri:
+            params["uri"] = uri
+        self._on_loop(self._add, method, uri, notification(method, params))
+
+    def close(self) -> None:
+        self.closed = True
+        self._on_loop(self._wake.set)
+
+    def _add(self, method: str, uri: str, message: JsonObject) -> None:
+        self.waiting[method, uri] = message
+        self._wake.set()
+
+    def _on_loop(self, function: Callable[..., None], *args: object) -> None:
+        # A change may be reported from a handler's thread, or after the stream's loop has gone.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)
+
+    async def serve(self, ctx: Context) -> None:
+        """Send what happens until the stream is closed."""
+        channel = ctx._channel
+        agreed = msgspec.to_builtins(self.filter)
+        await channel.emit(
+            notification(
+                "notifications/subscriptions/acknowledged",
+                {"_meta": {SUBSCRIPTION_ID: self.id}, "notifications": agreed},
+            )
+        )
+        while not self.closed:
+            await self._wake.wait()
+            self._wake.clear()
+            waiting, self.waiting = self.waiting, {}
+            for message in waiting.values():
+                await channel.emit(message)
+
+
+class Observer(Protocol):
+    """Hears of every change, whatever thread it happens in, and of the end."""
+
+    def tell(self, method: str, uri: str = "") -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Subscriptions:
+    """All who hear of a server's changes here."""
+
+    __slots__ = ("_endings", "_observers", "changes", "closing")
+
+    def __init__(self) -> None:
+        self.changes: Changes | None = None
+        """Where changes are kept for those who are not here, or not yet."""
+        self.closing = False
+        self._observers: set[Observer] = set()
+        self._endings: list[Callable[[], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._observers)
+
+    def __iter__(self) -> Iterator[Listener]:
+        return (observer for observer in list(self._observers) if isinstance(observer, Listener))
+
+    def join(self, observer: Observer) -> None:
+        """From now on, tell this one of what changes, here and at other instances."""
+        self._observers.add(observer)
+        if self.changes is not None and self.changes.shared:
+            self.changes.follow(self._hear)
+
+    def leave(self, observer: Observer) -> None:
+        self._observers.discard(observer)
+        if not self._observers and self.changes is not None:
+            self.changes.unfollow(self._hear)
+
+    async def listen(self, ctx: Context, features: set[str]) -> JsonObject:
+        listener = Listener(ctx.request_id, _agreed(ctx.params.get("notifications"), features))
+        listener.closed = self.closing
+        self.join(listener)
+        try:
+            if self.changes is not None and self.changes.shared:
+                with contextlib.suppress(StoreError):  # what happens here is told all the same
+                    await self.changes.followed()
+            await listener.serve(ctx)
+        finally:
+            self.leave(listener)
+        return {"_meta": {SUBSCRIPTION_ID: ctx.request_id}}
+
+    def changed(self, kind: Kind) -> None:
+        self._happened(f"notifications/{kind}/list_changed")
+
+    def updated(self, uri: str) -> None:
+        self._happened("notifications/resources/updated", uri)
+
+    def at_end(self, function: Callable[[], None]) -> None:
+        """Call a function when the server goes down."""
+        self._endings.append(function)
+
+    def close(self) -> None:
+        self.closing = True
+        for observer in list(self._observers):
+            observer.close()
+        for function in self._endings:
+            function()
+
+    def _happened(self, method: str, uri: str = "") -> None:
+        self._tell(method, uri)
+        if self.changes is not None:
+            self.changes.tell(method, uri)
+
+    def _hear(self, change: Change) -> None:
+        if self.changes is not None and change.origin != self.changes.origin:
+            self._tell(change.method, change.uri)
+
+    def _tell(self, method: str, uri: str) -> None:
+        for observer in list(self._observers):
+            observer.tell(method, uri)
+
+
+def _agreed(wanted: object, features: set[str]) -> Filter:
+    """The part of a filter that this server can honour."""
+    try:
+        asked = msgspec.convert(wanted, Filter)
+    except msgspec.ValidationError as fault:
+        raise InvalidParams(f'subscriptions/listen needs "notifications", a filter: {fault}') from None
+    if len(asked.resource_subscriptions) > MAX_URIS:
+        raise InvalidParams(f"subscriptions/listen takes at most {MAX_URIS} resource URIs")
+    return Filter(
+        tools_list_changed=asked.tools_list_changed and "tools" in features,
+        prompts_list_changed=asked.prompts_list_changed and "prompts" in features,
+        resources_list_changed=asked.resources_list_changed and "resources" in features,
+        resource_subscriptions=asked.resource_subscriptions if "resources" in features else [],
+    )

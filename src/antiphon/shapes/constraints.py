@@ -1,0 +1,304 @@
+"""What `Annotated` says about a type, whoever's words it uses."""
+
+import datetime as dt
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from antiphon.shapes.mismatch import is_object
+
+__all__ = [
+    "FORMATS",
+    "NUMERIC",
+    "SIZED",
+    "TEXTUAL",
+    "Email",
+    "Facets",
+    "Format",
+    "FormatName",
+    "Header",
+    "Url",
+    "facets_of",
+    "integral",
+    "keywords",
+    "problem_with",
+    "problem_with_limits",
+]
+
+# Bounds, lengths and patterns: as schema keywords, and as checks where msgspec has none of its own.
+
+
+NUMERIC = frozenset({"gt", "ge", "lt", "le", "multiple_of"})
+SIZED = frozenset({"min_length", "max_length"})
+TEXTUAL = SIZED | {"pattern", "format"}
+
+_NUMBER = {
+    "gt": "exclusiveMinimum",
+    "ge": "minimum",
+    "lt": "exclusiveMaximum",
+    "le": "maximum",
+    "multiple_of": "multipleOf",
+}
+_KEYWORDS = {
+    "integer": _NUMBER,
+    "number": _NUMBER,
+    "string": {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern", "format": "format"},
+    "array": {"min_length": "minItems", "max_length": "maxItems"},
+    "object": {"min_length": "minProperties", "max_length": "maxProperties"},
+}
+
+
+def keywords(schema: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
+    """The limits in JSON Schema's words, as far as it has words for them."""
+    names = _KEYWORDS.get(schema.get("type", ""), {})
+    said = {names[key]: value for key, value in limits.items() if key in names}
+    if "contentEncoding" in schema:  # lengths count bytes, three of which take four characters
+        said = {key: 4 * math.ceil(value / 3) for key, value in said.items()}
+    if limits.get("tz"):
+        said["format"] = "time" if schema.get("format") == "time" else "date-time"
+    return said
+
+
+def integral(limits: dict[str, Any]) -> dict[str, Any]:
+    """The same limits for integers, in integers."""
+    whole = dict(limits)
+    for key, rounded in (("gt", math.floor), ("ge", math.ceil), ("lt", math.ceil), ("le", math.floor)):
+        if isinstance(whole.get(key), float):
+            whole[key] = rounded(whole[key])
+    return whole
+
+
+def problem_with_limits(value: Any, limits: dict[str, Any]) -> str | None:
+    """What is wrong with a converted value, None when nothing is."""
+    for key, limit in limits.items():
+        match key:
+            case "gt" if not value > limit:
+                return f"expected a value > {limit}"
+            case "ge" if not value >= limit:
+                return f"expected a value >= {limit}"
+            case "lt" if not value < limit:
+                return f"expected a value < {limit}"
+            case "le" if not value <= limit:
+                return f"expected a value <= {limit}"
+            case "multiple_of" if value % limit:
+                return f"expected a multiple of {limit}"
+            case "min_length" if len(value) < limit:
+                return f"expected a length of at least {limit}, got {len(value)}"
+            case "max_length" if len(value) > limit:
+                return f"expected a length of at most {limit}, got {len(value)}"
+            case _:
+                pass
+    return None
+
+
+# The string formats the protocol's forms can ask for (client/elicitation, Requested Schema).
+
+
+FormatName = Literal["email", "uri", "date", "date-time"]
+FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u0080-\U0010ffff-]+"
+_LABEL = r"[A-Za-z0-9\u0080-\U0010ffff](?:[A-Za-z0-9\u0080-\U0010ffff-]{0,61}[A-Za-z0-9\u0080-\U0010ffff])?"
+# Plain texts, which `re` compiles when first used: the character classes cost 25 ms.
+_EMAIL = rf"{_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*"
+_URI = r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+"
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_DATE_TIME = r"[0-9-]{10}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+
+
+def _is_email(text: str) -> bool:
+    return len(text) <= 320 and re.fullmatch(_EMAIL, text) is not None
+
+
+def _is_uri(text: str) -> bool:
+    return re.fullmatch(_URI, text) is not None and bool(urlsplit(text).scheme)
+
+
+def _is_date(text: str) -> bool:
+    return re.fullmatch(_DATE, text) is not None and bool(dt.date.fromisoformat(text))
+
+
+def _is_date_time(text: str) -> bool:
+    return re.fullmatch(_DATE_TIME, text) is not None and bool(dt.datetime.fromisoformat(text.upper()))
+
+
+_CHECKS: dict[FormatName, tuple[Callable[[str], bool], str]] = {
+    "email": (_is_email, "an email address such as 'ada@example.com'"),
+    "uri": (_is_uri, "an absolute URI such as 'https://example.com/page'"),
+    "date": (_is_date, "a date such as '2026-07-28'"),
+    "date-time": (_is_date_time, "a date-time with its offset such as '2026-07-28T09:30:00Z'"),
+}
+
+
+def problem_with(name: FormatName, text: str) -> str | None:
+    """What is wrong with `text` as a value of this format, None when nothing is."""
+    check, expected = _CHECKS[name]
+    try:
+        fits = check(text)
+    except ValueError:  # the 30th of February, a bracket that never closes
+        fits = False
+    return None if fits else f"expected {expected}"
+
+
+class Header:
+    """Mirrors an argument into the HTTP header `Mcp-Param-{name}` (server/tools, x-mcp-header)."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            raise ValueError(f"{name!r} is not an HTTP field name: use letters, digits and -")
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Header({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Header) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash((Header, self.name))
+
+
+class Format:
+    """A string in one of the formats a form can ask for."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: FormatName) -> None:
+        if name not in FORMATS:
+            raise ValueError(f"unknown format {name!r}: expected one of {', '.join(FORMATS)}")
+        self.name: FormatName = name
+
+    def __repr__(self) -> str:
+        return f"Format({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Format) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash((Format, self.name))
+
+
+Email = Annotated[str, Format("email")]
+Url = Annotated[str, Format("uri")]
+
+_LOWER = ("gt", "ge", "min_length")
+_UPPER = ("lt", "le", "max_length")
+_LIMITS = (*_LOWER, *_UPPER, "multiple_of", "pattern", "tz")
+_NOTES = ("title", "description", "examples")
+
+
+class Facets(msgspec.Struct):
+    """Limits are enforced and described; notes are only described."""
+
+    limits: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
+    ours: bool = True  # every limit came as a msgspec.Meta, so msgspec enforces it unaided
+    needs_pydantic: bool = False  # a validator or serializer of pydantic's, which only pydantic can run
+
+    def note(self, **notes: object) -> None:
+        self.notes.update({key: value for key, value in notes.items() if value is not None})
+
+    def limit(self, key: str, value: Any) -> None:
+        """Adds a limit; of two of the same kind the tighter one holds."""
+        known = self.limits.get(key)
+        if known is None:
+            self.limits[key] = value
+        elif key in _LOWER:
+            self.limits[key] = max(known, value)
+        elif key in _UPPER:
+            self.limits[key] = min(known, value)
+        elif key == "multiple_of" and isinstance(known, int) and isinstance(value, int):
+            self.limits[key] = math.lcm(known, value)
+        elif known != value:
+            raise TypeError(f"two different values for {key}: {known!r} and {value!r}")
+
+    def settle(self) -> "Facets":
+        """At most one lower and one upper bound, as JSON Schema readers and msgspec expect."""
+        limits = self.limits
+        if "gt" in limits and "ge" in limits:
+            del limits["ge" if limits["gt"] >= limits["ge"] else "gt"]
+        if "lt" in limits and "le" in limits:
+            del limits["le" if limits["lt"] <= limits["le"] else "lt"]
+        return self
+
+
+def facets_of(metadata: Iterable[object]) -> Facets:
+    """The facets of an `Annotated`'s metadata; of two descriptions the outer, later one wins."""
+    facets = Facets()
+    for item in metadata:
+        _add(facets, item)
+    return facets.settle()
+
+
+def _add(facets: Facets, item: Any) -> None:
+    if isinstance(item, str):
+        facets.note(description=inspect.cleandoc(item))
+    elif isinstance(item, Meta):
+        _add_limits(facets, item)
+        facets.note(**{name: getattr(item, name) for name in _NOTES}, **(item.extra_json_schema or {}))
+    elif isinstance(item, Header):
+        facets.notes["x-mcp-header"] = item.name
+    elif isinstance(item, Format):
+        facets.limits["format"] = item.name
+        facets.ours = False
+    elif isinstance(documentation := getattr(item, "documentation", None), str):
+        facets.note(description=inspect.cleandoc(documentation))
+    elif type(item).__module__.partition(".")[0] == "pydantic":
+        _add_pydantic(facets, item)
+    elif _add_limits(facets, item):
+        facets.ours = False
+
+
+def _add_limits(facets: Facets, item: object) -> bool:
+    found = False
+    for name in _LIMITS:
+        value = getattr(item, name, None)
+        # A zero minimum length says nothing; a callable is somebody's method, not a bound.
+        if value is not None and not callable(value) and not (name == "min_length" and value == 0):
+            facets.limit(name, value)
+            found = True
+    return found
+
+
+def _add_pydantic(facets: Facets, item: Any) -> None:
+    match type(item).__name__:
+        case "FieldInfo":
+            _add_field_info(facets, item)
+        case "PydanticGeneralMetadata" | "_PydanticGeneralMetadata":
+            _add_general(facets, dict[str, Any](item.__dict__))
+        case "StringConstraints":
+            for inner in item:
+                _add(facets, inner)
+        case "Strict" | "AllowInfNan":  # reading is strict as it is, and JSON knows neither infinity nor NaN
+            pass
+        case _:
+            facets.needs_pydantic = True
+
+
+def _add_general(facets: Facets, said: dict[str, Any]) -> None:
+    pattern = said.get("pattern")
+    if pattern is not None:
+        facets.limit("pattern", getattr(pattern, "pattern", pattern))
+        facets.ours = False
+    if any(value is not None for key, value in said.items() if key not in {"pattern", "strict"}):
+        facets.needs_pydantic = True
+
+
+def _add_field_info(facets: Facets, item: Any) -> None:
+    for inner in item.metadata:
+        _add(facets, inner)
+    extra = item.json_schema_extra
+    facets.note(
+        **{name: getattr(item, name, None) for name in _NOTES},
+        **(extra if is_object(extra) else {}),
+    )
+    if getattr(item, "discriminator", None) is not None:
+        facets.needs_pydantic = True

@@ -1,0 +1,311 @@
+"""A cassette: a recorded conversation, as a value and as a file."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from antiphon.errors import AntiphonError
+from antiphon.types import JsonObject
+
+# Placeholders: ``${state:1}`` in a recording stands for a value that is another one each time.
+#
+# ``${kind:number}`` belongs to the entry that it stands in, ``${kind:number@entry}`` to another one; ``${time}`` and
+# ``${secret:name}`` belong to none. A text that is one placeholder stands for any value, a placeholder within a
+# text for a part of it. ``${$}`` is a dollar sign where a brace, or a placeholder, comes next.
+
+
+PATTERN: Final = re.compile(r"\$\{(?:(\$)|([a-z]+)(?::([\w.-]+))?(?:@(\d+))?)\}")
+TIME: Final = re.compile(
+    r"\b\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d+)?(?:Z|[+-][0-2]\d:?[0-5]\d)?(?![\w:])"
+)
+"""A moment as RFC 3339 writes it; also without its zone, as Python often does."""
+
+WITHOUT_NUMBER: Final = frozenset({"time", "secret"})
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """What a placeholder says."""
+
+    kind: str
+    name: str = ""
+    entry: int | None = None
+    """The entry that it belongs to, from 1; None: the one that it stands in, or none at all."""
+
+    def __str__(self) -> str:
+        name = f":{self.name}" if self.name else ""
+        entry = "" if self.entry is None else f"@{self.entry}"
+        return f"${{{self.kind}{name}{entry}}}"
+
+
+Part: TypeAlias = str | Ref
+Lookup: TypeAlias = Callable[[Ref], Any]
+
+
+def written(parts: list[Part]) -> str:
+    """Parts of a text as a recording has them; the literal ones may say anything."""
+    made: list[str] = []
+    for part, after in zip(parts, [*parts[1:], ""], strict=False):
+        if isinstance(part, Ref):
+            made.append(str(part))
+            continue
+        text = part.replace("${", "${$}{")
+        if text.endswith("$") and (isinstance(after, Ref) or after.startswith("{")):
+            text = f"{text[:-1]}${{$}}"
+        made.append(text)
+    return "".join(made)
+
+
+def parts_of(text: str) -> list[Part]:
+    """A text out of a recording, taken apart."""
+    if "${" not in text:
+        return [text]
+    parts: list[Part] = []
+    literal, at = "", 0
+    for found in PATTERN.finditer(text):
+        literal += text[at : found.start()]
+        at = found.end()
+        if found[1]:
+            literal += "$"
+            continue
+        if literal:
+            parts.append(literal)
+            literal = ""
+        parts.append(Ref(found[2], found[3] or "", int(found[4]) if found[4] else None))
+    literal += text[at:]
+    if literal or not parts:
+        parts.append(literal)
+    return parts
+
+
+def refs_in(value: Any) -> Iterator[Ref]:
+    """All placeholders of a message, in the order of its text."""
+    if isinstance(value, str):
+        yield from (part for part in parts_of(value) if isinstance(part, Ref))
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from refs_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from refs_in(item)
+
+
+def filled(pattern: Any, lookup: Lookup) -> Any:
+    """A recorded message with values for its placeholders."""
+    if isinstance(pattern, str):
+        parts = parts_of(pattern)
+        if len(parts) == 1:
+            return lookup(parts[0]) if isinstance(parts[0], Ref) else parts[0]
+        return "".join(_text(lookup(part)) if isinstance(part, Ref) else part for part in parts)
+    if isinstance(pattern, dict):
+        return {name: filled(item, lookup) for name, item in pattern.items()}
+    if isinstance(pattern, list):
+        return [filled(item, lookup) for item in pattern]
+    return pattern
+
+
+def literal(value: Any) -> Any:
+    """A message as a recording has it when nothing in it is a placeholder."""
+    if isinstance(value, str):
+        return written([value])
+    if isinstance(value, dict):
+        return {name: literal(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [literal(item) for item in value]
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+VERSION: Final = 1
+SCHEMA: Final = Path(__file__).with_name("schema.json")
+"""The JSON Schema of the file, for editors and for other programs."""
+
+_KINDS: Final = WITHOUT_NUMBER | {"id", "progress", "state", "cursor", "elicitation", "task", "session"}
+_BLIND: Final = frozenset({"text", "integer", "number", "boolean"})
+_KEPT_IN_ORDER: Final = frozenset({"properties", "inputRequests"})
+"""Objects whose order people see: the fields of a form, the questions of a round."""
+
+
+class CassetteBroken(AntiphonError):
+    """A file that is no cassette, or one that cannot be played: says which, where and why."""
+
+
+class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Who sent a request: what every one of its messages repeats is written here, once."""
+
+    meta: JsonObject = {}
+    """The ``_meta`` that the protocol reserves: revision, name and capabilities of the client."""
+    headers: dict[str, str] = {}
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One message of either side, without its ``jsonrpc``."""
+
+    client: JsonObject | None = None
+    server: JsonObject | None = None
+    party: int | None = msgspec.field(name="as", default=None)
+    """Which of the cassette's clients sent it, from 1."""
+    headers: dict[str, str] = {}
+    status: int | None = None
+    """The HTTP status, where it was not the usual one."""
+    text: str | None = None
+    """The HTTP body, where it was no message."""
+    after: int | None = None
+    """It came when this entry had been played, from 1; for what a server sends on its own."""
+
+    @property
+    def message(self) -> JsonObject:
+        return self.client or self.server or {}
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One exchange, all its rounds: a request with what belongs to it, or what a server sent on its own."""
+
+    turns: list[Turn]
+    session: str | None = None
+    """The session of the older revisions that it belongs to."""
+
+    @property
+    def title(self) -> str:
+        """A few words to recognise it by."""
+        return title_of(self.turns[0].message)
+
+
+class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A recorded conversation: ``Cassette.load(path)``, ``cassette.save(path)``."""
+
+    version: int = msgspec.field(name="antiphon-cassette")
+    revision: str | None = None
+    """The older revision that a Client's link spoke, where the messages are those of the newest one all the same."""
+    clients: list[Party] = []
+    entries: list[Entry]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Cassette":
+        """The cassette in a file; CassetteBroken says what is wrong with it, and where."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as fault:
+            raise CassetteBroken(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from None
+        return cls.from_json(data, name=os.fspath(path))
+
+    @classmethod
+    def from_json(cls, data: str | bytes, *, name: str = "cassette") -> "Cassette":
+        plain = _parsed(data, name)
+        try:
+            cassette = msgspec.convert(plain, cls)
+        except msgspec.ValidationError as fault:
+            raise CassetteBroken(f"{name}: {_placed(fault)}") from None
+        _check(cassette, name)
+        return cassette
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it was recorded with a server of the older revisions, which begin with ``initialize``."""
+        return any(entry.turns[0].message.get("method") == "initialize" for entry in self.entries)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it in one piece: whoever reads the file sees the old one or the new one."""
+        file = Path(path)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            draft = file.with_name(f".{file.name}.{os.getpid()}")
+            draft.write_text(self.to_json(), encoding="utf-8", newline="\n")
+            draft.replace(file)
+        except OSError as fault:
+            raise CassetteBroken(f"{file}: cannot be written: {fault.strerror}") from None
+
+    def to_json(self) -> str:
+        """Sorted and indented, so that two recordings can be compared line by line."""
+        return json.dumps(_sorted(msgspec.to_builtins(self)), indent=2, ensure_ascii=False) + "\n"
+
+
+def title_of(message: JsonObject) -> str:
+    """A few words to recognise a message by: ``tools/call deploy``."""
+    params = message.get("params")
+    named = params if isinstance(params, dict) else {}
+    target = named.get("name", named.get("uri"))
+    method = str(message.get("method") or "an answer")
+    return f"{method} {target}" if isinstance(target, str) else method
+
+
+def _parsed(data: str | bytes, name: str) -> JsonObject:
+    try:
+        plain: Any = json.loads(data)
+    except UnicodeDecodeError as fault:
+        raise CassetteBroken(f"{name}: not UTF-8 at byte {fault.start}") from None
+    except json.JSONDecodeError as fault:
+        raise CassetteBroken(f"{name}:{fault.lineno}:{fault.colno}: not JSON: {fault.msg}") from None
+    except RecursionError:
+        raise CassetteBroken(f"{name}: nested too deep") from None
+    version = plain.get("antiphon-cassette") if isinstance(plain, dict) else None
+    if not isinstance(plain, dict) or type(version) is not int:
+        raise CassetteBroken(f'{name}: not a cassette: it does not say "antiphon-cassette": {VERSION}')
+    if version > VERSION:
+        raise CassetteBroken(
+            f"{name}: a cassette of version {version}, and this program knows version {VERSION}: update antiphon,"
+            " or record again"
+        )
+    if version < 1:
+        raise CassetteBroken(f"{name}: there is no version {version} of cassettes")
+    return plain
+
+
+def _placed(fault: msgspec.ValidationError) -> str:
+    """msgspec's words with the place in front: ``entries[2].turns[0]: ...``."""
+    told, _, place = str(fault).partition(" - at `$")
+    return f"{place.removeprefix('.').removesuffix('`') or 'the cassette'}: {told}"
+
+
+def _check(cassette: Cassette, name: str) -> None:
+    """What types cannot say."""
+    for number, entry in enumerate(cassette.entries):
+        if not entry.turns:
+            raise CassetteBroken(f"{name}: entries[{number}].turns: an entry has at least one turn")
+        for index, turn in enumerate(entry.turns):
+            place = f"entries[{number}].turns[{index}]"
+            problem = _problem(turn, cassette, number + 1)
+            if problem is not None:
+                raise CassetteBroken(f"{name}: {place}: {problem}")
+
+
+def _problem(turn: Turn, cassette: Cassette, number: int) -> str | None:
+    if turn.client is not None and turn.server is not None:
+        return "a turn is either the client's or the server's"
+    if turn.client is None and turn.server is None and turn.text is None and turn.status is None:
+        return "a turn needs a message: client or server"
+    if turn.party is not None and not 0 < turn.party <= len(cassette.clients):
+        return f"as: there is no client {turn.party}"
+    if turn.after is not None and not 0 < turn.after < max(number, len(cassette.entries) + 1):
+        return f"after: there is no entry {turn.after}"
+    for ref in refs_in(turn.message):
+        problem = _unknown(ref, len(cassette.entries))
+        if problem is not None:
+            return problem
+    return None
+
+
+def _unknown(ref: Ref, entries: int) -> str | None:
+    if ref.kind not in _KINDS | _BLIND:
+        return f"{ref} is no placeholder that is known; a text that says so is written ${{$}}{str(ref)[1:]}"
+    if ref.kind not in WITHOUT_NUMBER and not re.fullmatch(r"[1-9]\d*", ref.name):
+        return f"{ref} needs a number, as in ${{{ref.kind}:1}}"
+    if ref.entry is not None and not 0 < ref.entry <= entries:
+        return f"{ref}: there is no entry {ref.entry}"
+    return None
+
+
+def _sorted(value: Any, *, keep: bool = False) -> Any:
+    if isinstance(value, dict):
+        names = list(value) if keep else sorted(value)
+        return {name: _sorted(value[name], keep=name in _KEPT_IN_ORDER) for name in names}
+    if isinstance(value, list):
+        return [_sorted(item) for item in value]
+    return value

@@ -1,0 +1,326 @@
+"""The link to a server whose era is not known: its first answers tell (2026-07-28, basic/versioning)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any, Literal, Protocol, TypeAlias
+
+from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
+from antiphon.transports.link import Caller, Link, OnNotification, refusal
+from antiphon.types import JsonObject
+from antiphon.wire.revisions import PROTOCOL_VERSION, REVISION
+
+Era: TypeAlias = Literal["modern", "legacy"]
+
+MOST_KNOWN = 1000
+"""Servers whose era is remembered."""
+_HEADER_MISMATCH, _MISSING_CAPABILITY, _UNSUPPORTED_VERSION = -32020, -32021, -32022
+_INVALID_REQUEST, _METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL_ERROR = -32600, -32601, -32602, -32603
+_OF_ANY_ERA = {401, 403, 407, 408, 413, 429, 431}
+"""HTTP statuses below 500 that say nothing of the server's era."""
+
+log = logging.getLogger("antiphon.client")
+
+
+class LegacyMissing(ImportError):
+    """The package that speaks older revisions is not installed."""
+
+
+class Request(Protocol):
+    """What a Link does."""
+
+    async def __call__(
+        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
+    ) -> JsonObject: ...
+
+
+class OldLink(Link, Protocol):
+    """A Link to an old server."""
+
+    @property
+    def revision(self) -> str: ...
+
+    def introduce(self, caller: Caller) -> None: ...
+
+    def abandon(self, state: str | None, why: BaseException) -> None: ...
+
+    def moot(self, state: str) -> Awaitable[None] | None: ...
+
+
+class EitherLink:
+    """Speaks the new era to a server until that turns out to be old; ``old`` makes the link to it then.
+
+    ``memory`` keeps what was found under ``key``, for the next link to the same server. A link that ``probes`` asks
+    ``server/discover`` before anything else, and waits for the answer as long as its ``patience`` lasts.
+    """
+
+    def __init__(
+        self,
+        new: Link,
+        old: Callable[[], OldLink] | None,
+        *,
+        memory: MutableMapping[object, Era],
+        key: object,
+        probes: bool,
+        patience: float,
+    ) -> None:
+        self._new = new
+        self._make_old = old
+        self._memory = memory
+        self._key = key
+        self._probes = probes
+        self._patience = patience
+        self._caller: Caller | None = None
+        self._old: OldLink | None = None
+        self._new_is_open = False
+        self._deciding = asyncio.Lock()
+        self._is_decided = False
+        # The link that it turns out to be, from then on: no request pays for what the first ones found out.
+        self.request: Request = self._first
+
+    @property
+    def revision(self) -> str:
+        return REVISION if self._old is None else self._old.revision
+
+    def introduce(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def abandon(self, state: str | None, why: BaseException) -> None:
+        if self._old is not None:
+            self._old.abandon(state, why)
+
+    def moot(self, state: str) -> Awaitable[None] | None:
+        return None if self._old is None else self._old.moot(state)
+
+    async def open(self) -> None:
+        if self._known() != "legacy":
+            await self._open_new()
+
+    async def close(self) -> None:
+        old, self._old = self._old, None
+        self._is_decided, self.request = False, self._first
+        try:
+            if old is not None:
+                await old.close()
+        finally:
+            await self._close_new()
+
+    async def _first(
+        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
+    ) -> JsonObject:
+        """A request before the era is known."""
+        async with self._deciding:
+            if not self._is_decided:
+                await self._look()
+        if not self._is_decided:
+            try:
+                reply = await self._new.request(message, headers=headers, on_notification=on_notification)
+            except Refused as fault:
+                if not await self._is_old(message["method"], fault):
+                    raise
+            else:
+                error = _error_in(reply)
+                if error is None:
+                    await self._learn(reply)
+                if error is None or not await self._is_old(message["method"], error):
+                    return reply
+        return await self.request(message, headers=headers, on_notification=on_notification)
+
+    # --- finding out ----------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Find out before the first request: what is known, or what a probe tells."""
+        if self._known() == "legacy":
+            try:
+                await self._turn_old()
+            except Refused as fault:
+                log.info("the server was an old one, and is no more: %s", fault)
+                self._memory.pop(self._key, None)
+            else:
+                return
+        await self._open_new()
+        if self._probes and self._known() is None:
+            await self._probe()
+
+    async def _probe(self) -> None:
+        """2026-07-28, basic/transports/stdio, Backward Compatibility."""
+        try:
+            is_modern = await self._discovers()
+            silence = None
+        except (TimeoutError, Disconnected, PeerBroken) as fault:
+            is_modern, silence = False, fault
+        if is_modern:
+            self._settle("modern", self._new.request)
+        elif self._make_old is not None:
+            await self._turn_old_or_stay(silence)
+        elif silence is None:
+            await self._turn_old("it does not know server/discover")
+
+    async def _turn_old_or_stay(self, silence: Exception | None) -> None:
+        """A server that does not know ``server/discover``, or says nothing at all, may still be no old one.
+
+        It may be slow, or dead, or incomplete: only an old one knows ``initialize``.
+        """
+        has_died = isinstance(silence, Disconnected)
+        if has_died:
+            self._new_is_open = False  # nor is it closed: its last words are still to be heard
+        try:
+            await self._turn_old()
+        except (Refused, Disconnected) as fault:
+            if silence is None and not _is_stranger_to_initialize(fault):
+                raise
+            log.info("the server does not speak the old era either: %s", fault)
+            self._new_is_open |= has_died
+            await self._open_new()
+            self._is_decided, self.request = True, self._new.request
+        else:
+            self._new_is_open = has_died
+            await self._close_new()
+
+    async def _is_old(self, method: str, fault: Refused) -> bool:
+        """Whether a refusal means an old server; if so, it is spoken to as one from here on."""
+        verdict = _verdict(method, fault)
+        if verdict == "ask" or (verdict is None and self._probes):
+            try:
+                verdict = "modern" if await self._discovers() else "legacy"
+            except (TimeoutError, Disconnected, PeerBroken):
+                verdict = None
+        if verdict == "modern":
+            self._settle("modern", self._new.request)
+        if verdict != "legacy":
+            return False
+        async with self._deciding:
+            if self._old is None:
+                await self._turn_old(str(fault), fault)
+        return True
+
+    async def _learn(self, reply: JsonObject) -> None:
+        """Settle on the era of a server that did what it was asked.
+
+        Some old servers do so before they are greeted, but their results do not say what they are
+        (2026-07-28, basic, ResultType). They are greeted now: what they push would not be heard otherwise.
+        """
+        result = reply.get("result")
+        says = type(result) is not dict or "resultType" in result
+        if not says and self._make_old is not None and self._known() is None:
+            with suppress(TimeoutError, CallFailed):
+                if not await self._discovers():
+                    async with self._deciding:
+                        if self._old is None:
+                            await self._turn_old()
+        if self._old is None:
+            self._settle("modern", self._new.request)
+
+    async def _discovers(self) -> bool:
+        """Whether the server answers ``server/discover`` as a modern one does."""
+        meta = {PROTOCOL_VERSION: REVISION} if self._caller is None else self._caller.meta
+        message: JsonObject = {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": meta}}
+        headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": "server/discover"}
+        try:
+            async with asyncio.timeout(self._patience):
+                reply = await self._new.request(message, headers=headers)
+            error = _error_in(reply)
+        except Refused as fault:
+            error, reply = fault, {}
+        if error is not None:
+            return _verdict("server/discover", error) != "legacy"
+        result = reply.get("result")
+        return not _only_old(result.get("supportedVersions") if type(result) is dict else None)
+
+    # --- deciding -------------------------------------------------------------------------------------------------
+
+    async def _turn_old(self, why: str = "", fault: Refused | None = None) -> None:
+        """Speak the old era from here on; Refused if that is not allowed, or not understood either."""
+        old = self._made_old(why, fault)
+        if self._caller is not None:
+            old.introduce(self._caller)
+        if self._probes:
+            await self._close_new()  # a process that has heard of the new era; what else is under way goes on
+        try:
+            await old.open()
+        except Refused as refused:
+            await self._open_new()
+            if fault is not None and _is_stranger_to_initialize(refused):
+                raise fault from None  # a modern server after all: what it said first is what matters
+            raise
+        self._old = old
+        self._settle("legacy", old.request)
+
+    def _made_old(self, why: str, fault: Refused | None) -> OldLink:
+        told = f"The server speaks only older revisions than {REVISION}" + (f" ({why})" if why else "")
+        if self._make_old is None:
+            told += ": era='auto' or era='legacy' would speak those"
+        else:
+            try:
+                return self._make_old()
+            except LegacyMissing as missing:
+                told += f": {missing}"
+        code, status = (None, None) if fault is None else (fault.code, fault.status)
+        raise Refused(told, code=code, status=status)
+
+    def _settle(self, era: Era, request: Request) -> None:
+        if len(self._memory) >= MOST_KNOWN:
+            self._memory.clear()
+        self._memory[self._key] = era
+        self._is_decided, self.request = True, request
+
+    def _known(self) -> Era | None:
+        era = self._memory.get(self._key)
+        return None if era == "legacy" and self._make_old is None else era
+
+    async def _open_new(self) -> None:
+        if not self._new_is_open:
+            await self._new.open()
+            self._new_is_open = True
+
+    async def _close_new(self) -> None:
+        if self._new_is_open:
+            self._new_is_open = False
+            await self._new.close()
+
+
+_MODERN = {_HEADER_MISMATCH, _MISSING_CAPABILITY, _UNSUPPORTED_VERSION}
+
+
+def _is_stranger_to_initialize(fault: CallFailed) -> bool:
+    """Whether a refused ``initialize`` was refused for what it is, and not for what it says."""
+    if not isinstance(fault, Refused) or _only_old(_supported(fault)):
+        return False
+    return fault.code in _MODERN | {_METHOD_NOT_FOUND, _INVALID_PARAMS}
+
+
+def _verdict(method: str, fault: Refused) -> Literal["modern", "legacy", "ask"] | None:
+    """What a refusal says of a server's era; None if it says nothing."""
+    if fault.code == _UNSUPPORTED_VERSION:
+        return "legacy" if _only_old(_supported(fault)) else "modern"
+    if fault.code in _MODERN:
+        return "modern"
+    status = fault.status
+    if status is not None and (not 400 <= status < 500 or status in _OF_ANY_ERA):
+        return None
+    if method == "server/discover":
+        return "legacy"  # every modern server knows it
+    if status is None:
+        return None
+    if fault.code == _METHOD_NOT_FOUND and status == 404:
+        # streamable-http, Protocol Version Header: with this body it is a modern server's.
+        return "modern"
+    # A modern handler may have failed with these, and must not run again for it.
+    return "ask" if fault.code in (_INVALID_REQUEST, _INVALID_PARAMS, _INTERNAL_ERROR) else "legacy"
+
+
+def _supported(fault: Refused) -> object:
+    data: Any = fault.data
+    return data.get("supported") if type(data) is dict else None
+
+
+def _only_old(versions: object) -> bool:
+    return type(versions) is list and bool(versions) and all(type(one) is str and one < REVISION for one in versions)
+
+
+def _error_in(reply: JsonObject) -> Refused | None:
+    try:
+        return refusal(reply["error"]) if "error" in reply else None
+    except PeerBroken:
+        return None  # for the caller to complain about

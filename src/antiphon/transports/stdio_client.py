@@ -1,0 +1,409 @@
+"""The stdio link: a server as a child process, one message a line."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, cast
+
+from antiphon.errors import CallFailed, Disconnected, PeerBroken
+from antiphon.transports.link import OnNotification, read_message, read_messages, tell
+from antiphon.types import JsonObject
+from antiphon.wire.jsonrpc import encode, notification
+from antiphon.wire.revisions import PROGRESS_TOKEN, SUBSCRIPTION_ID
+
+MAX_LINE = 64 * 1024 * 1024
+GRACE = 2.0
+"""Seconds that a child has to end by itself, and again after SIGTERM, before it is killed."""
+LAST_WORDS = 0.2
+"""Seconds between the end of a child and the end of its output, whichever comes first, before both count as ended."""
+
+Receive: TypeAlias = Callable[[JsonObject], None]
+Lost: TypeAlias = Callable[[CallFailed], None]
+OnStrayLine: TypeAlias = Callable[[str], None]
+
+log = logging.getLogger("antiphon.client")
+
+
+class ChildLink:
+    """A server that this link starts, speaks to and ends. One that has worked and then dies is started again.
+
+    ``on_stray_line`` is called with every line of its output that is no message. Default: log a warning.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        max_line: int = MAX_LINE,
+        on_stray_line: OnStrayLine | None = None,
+    ) -> None:
+        if not command or isinstance(command, str):
+            raise ValueError("A command is a list such as ['python', 'server.py']")
+        self._command = list(command)
+        self._env = env
+        self._cwd = cwd
+        self._max_line = max_line
+        self._on_stray_line = on_stray_line
+        self._process: Process | None = None
+        self._starting = asyncio.Lock()
+
+    async def open(self) -> None:
+        self._process = await self.start()
+
+    async def request(
+        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
+    ) -> JsonObject:
+        del headers  # 2026-07-28, basic/transports/stdio: there is no header layer
+        process = await self._living()
+        inbox = Inbox(message, on_notification)
+        process.inboxes[inbox.id] = inbox
+        replied = False
+        try:
+            process.send(message)
+            reply = await inbox.reply()
+            replied = True
+            return reply
+        finally:
+            del process.inboxes[inbox.id]
+            if not replied:
+                process.pass_on(inbox)
+            if not replied and process.hears:
+                # basic/transports/stdio, Cancellation: there is no stream to close, so say it.
+                process.send(notification("notifications/cancelled", {"requestId": inbox.id}))
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            await process.close()
+
+    async def start(self, receive: Receive | None = None, lost: Lost | None = None) -> "Process":
+        """A process of its own; with callbacks, all that it says goes there, and no request of this link to it.
+
+        Then it may be of an older revision, and say several things at once.
+        """
+        environment = None if self._env is None else {**os.environ, **self._env}
+        try:
+            _, process = await asyncio.get_running_loop().subprocess_exec(
+                lambda: Process(self._max_line, self._on_stray_line, receive, lost),
+                *self._command,
+                stderr=None,
+                env=environment,
+                cwd=self._cwd,
+                # A process group of its own, so that what the child starts ends with it.
+                start_new_session=os.name == "posix",
+            )
+        except (OSError, ValueError) as fault:
+            raise Disconnected(f"Cannot start {self._command[0]!r}: {fault}") from None
+        return process
+
+    async def _living(self) -> "Process":
+        """The process, started again if need be (basic/transports/stdio, Unexpected Termination)."""
+        if self._process is not None and self._process.has_ended and self._process.has_spoken:
+            async with self._starting:
+                if self._process is not None and self._process.has_ended:
+                    await self._start_again()
+        if self._process is None:
+            raise Disconnected("The client is closed")
+        if self._process.fault is not None:
+            raise again(self._process.fault)
+        return self._process
+
+    async def _start_again(self) -> None:
+        process = await self.start()
+        ended, self._process = self._process, process
+        if ended is None:  # the link was closed meanwhile
+            ended, self._process = process, None
+        await ended.close()
+
+
+class Inbox:
+    """What comes back for one request: its notifications, then its reply."""
+
+    __slots__ = ("_answered", "_fault", "_messages", "_tell", "_waiter", "id", "mark", "understood")
+
+    def __init__(self, message: JsonObject, on_notification: OnNotification | None) -> None:
+        self.id = message["id"]
+        self.mark = _params(message).get("_meta", {}).get(PROGRESS_TOKEN)
+        self.understood = False
+        """Whether the server has said something that is for this request."""
+        self._tell = on_notification
+        self._messages: list[JsonObject] = []
+        self._answered = False
+        self._fault: CallFailed | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def reply(self) -> JsonObject:
+        while True:
+            while self._messages:
+                message = self._messages.pop(0)
+                if "method" not in message:
+                    return message
+                await tell(self._tell, message)
+            if self._fault is not None:
+                raise again(self._fault)
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    @property
+    def listens(self) -> bool:
+        return self._tell is not None
+
+    @property
+    def logs(self) -> list[JsonObject]:
+        """The log messages that nobody was told of yet."""
+        return [message for message in self._messages if message.get("method") == _LOG]
+
+    def put(self, message: JsonObject) -> None:
+        if self._answered:
+            # Nothing follows a reply; but a log message is anybody's, and is told while there is somebody.
+            if message.get("method") == _LOG and self._tell is not None:
+                self._messages.insert(-1, message)
+            return
+        self._answered = "method" not in message
+        if self._answered or self._tell is not None:
+            self._messages.append(message)
+            self._wake()
+
+    def fail(self, fault: CallFailed) -> None:
+        self._fault = fault
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Process(asyncio.SubprocessProtocol):
+    """A running child: lines in, lines out."""
+
+    def __init__(
+        self, max_line: int, on_stray_line: OnStrayLine | None, receive: Receive | None = None, lost: Lost | None = None
+    ) -> None:
+        self.inboxes: dict[object, Inbox] = {}
+        self._receive = receive or self._sort
+        self._takes_batches = receive is not None
+        self._lost = lost
+        self.fault: CallFailed | None = None
+        """Why nothing more will come."""
+        self.has_spoken = False
+        self._max_line = max_line
+        self._on_stray_line = on_stray_line
+        self._line = bytearray()
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._stdin: asyncio.WriteTransport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._exited = False
+        self._silent = False
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return isinstance(self.fault, Disconnected)
+
+    @property
+    def hears(self) -> bool:
+        return self.fault is None and self._stdin is not None and not self._stdin.is_closing()
+
+    def send(self, message: JsonObject) -> None:
+        if self.fault is not None:
+            raise again(self.fault)
+        if self._stdin is not None and not self._stdin.is_closing():
+            self._stdin.write(encode(message) + b"\n")
+        else:
+            self._gone_soon()
+
+    async def close(self) -> None:
+        """basic/transports/stdio, Shutdown: end its input, then ask it to end, then kill it."""
+        self._fail(Disconnected("The client was closed before the server had answered"))
+        assert self._transport is not None
+        if self._stdin is not None:
+            self._stdin.close()
+        try:
+            for number in (None, signal.SIGTERM, _KILL):
+                if number is not None:
+                    self._signal(number)
+                if await self._ends():
+                    break
+        finally:
+            if not self._ended.done():
+                self._signal(_KILL)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._transport.close()
+        # Pipes close on the loop's next turn.
+        await asyncio.sleep(0)
+
+    async def _ends(self) -> bool:
+        done, _ = await asyncio.wait({self._ended}, timeout=GRACE)
+        return bool(done)
+
+    def _signal(self, number: int) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.name == "posix":
+                os.killpg(transport.get_pid(), number)
+            else:
+                transport.send_signal(number)
+
+    # --- asyncio.SubprocessProtocol -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none by inheritance.
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+        self._stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        del fd
+        if self.fault is not None:
+            return  # reads on, so that a child which still writes can end
+        *lines, rest = data.split(b"\n")
+        for part in lines:
+            line = bytes(self._line) + part if self._line else part
+            self._line.clear()
+            try:
+                self._received(line)
+            except PeerBroken as fault:
+                self._fail(fault)
+                return
+        self._line += rest
+        if len(self._line) > self._max_line:
+            self._fail(PeerBroken(f"The server sent a line of more than {self._max_line} bytes"))
+            self._line.clear()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            self._silent = True
+            self._leave()
+        elif exc is not None:
+            self._gone_soon()  # something was on its way
+
+    def process_exited(self) -> None:
+        self._exited = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """The child has exited, or closed its output: the other should follow at once."""
+        if self._exited and self._silent:
+            self._gone()
+        else:
+            self._gone_soon()
+
+    def _gone_soon(self) -> None:
+        """Most likely it has just died: how, is known in a moment."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(LAST_WORDS, self._gone)
+
+    def _gone(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._exited and self._silent and not self._ended.done():
+            self._ended.set_result(None)
+        code = None if self._transport is None else self._transport.get_returncode()
+        if code is not None:
+            how = f"ended (exit code {code})"
+        else:
+            how = "closed its output" if self._silent else "takes no more input"
+        self._fail(Disconnected(f"The server's process {how}"))
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def _received(self, line: bytes) -> None:
+        messages = self._messages(line)
+        if messages:
+            self.has_spoken = True
+            for message in messages:
+                self._receive(message)
+        elif line.strip():
+            if self._on_stray_line is None:
+                log.warning("the server wrote a line that is no message: %r", line[:80])
+            else:
+                self._on_stray_line(line.decode(errors="replace"))
+
+    def _messages(self, line: bytes) -> list[JsonObject]:
+        """What a line says. Not even the beginning of a message is somebody's print: no answer is lost with it."""
+        start = line.lstrip()[:1]
+        if start == b"{":
+            return [read_message(line)]
+        if start == b"[" and self._takes_batches:
+            # Prints begin like this as well: "[info] ..."
+            with contextlib.suppress(PeerBroken):
+                return read_messages(line)
+        return []
+
+    def pass_on(self, inbox: Inbox) -> None:
+        """A request was given up: what it was to tell for others is told by others."""
+        for message in inbox.logs:
+            self._sort(message)
+
+    def _sort(self, message: JsonObject) -> None:
+        if message.get("method") == _LOG:
+            # It does not say whose it is: whoever listens tells it to the client.
+            inbox = next((inbox for inbox in reversed(self.inboxes.values()) if inbox.listens), None)
+        else:
+            inbox = self._inbox(message)
+            if inbox is not None:
+                inbox.understood = True
+        if inbox is not None:
+            inbox.put(message)
+
+    def _inbox(self, message: JsonObject) -> Inbox | None:
+        """Whose message it is: by id, by progress token, by subscription."""
+        method, params = message.get("method"), _params(message)
+        if method is None:
+            id_ = message.get("id")
+            if id_ is None and "error" in message:
+                return self._not_understood(message)
+        elif method == "notifications/progress":
+            mark = params.get(PROGRESS_TOKEN)
+            return next((inbox for inbox in self.inboxes.values() if mark is not None and inbox.mark == mark), None)
+        elif method == "notifications/cancelled":
+            id_ = params.get("requestId")
+        else:
+            meta = params.get("_meta")
+            id_ = meta.get(SUBSCRIPTION_ID) if type(meta) is dict else None
+        return self.inboxes.get(id_) if type(id_) is int else None
+
+    def _not_understood(self, message: JsonObject) -> Inbox | None:
+        """The one request that the server can mean with an error that names none (2026-07-28, basic, Error Responses).
+
+        Where it may be about several, it is nobody's: a request that is answered by mistake may still be carried out.
+        """
+        error = message["error"]
+        if type(error) is dict and error.get("code") in _UNREADABLE:
+            open_ = [inbox for inbox in self.inboxes.values() if not inbox.understood]
+            if len(open_) == 1:
+                return open_[0]
+        log.warning("the server refused a message and does not say which: %.200r", error)
+        return None
+
+    def _fail(self, fault: CallFailed) -> None:
+        if self.fault is None:
+            self.fault = fault
+            for inbox in self.inboxes.values():
+                inbox.fail(fault)
+            if self._lost is not None:
+                self._lost(fault)
+
+
+def again(fault: CallFailed) -> CallFailed:
+    """The same fault for another request: an exception that is raised twice would carry both tracebacks."""
+    return type(fault)(*fault.args)
+
+
+def _params(message: JsonObject) -> JsonObject:
+    params = message.get("params")
+    return params if type(params) is dict else {}
+
+
+_UNREADABLE = (-32700, -32600)
+"""JSON-RPC 2.0, 5: the errors of a message whose id could not be read."""
+_LOG = "notifications/message"
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)

@@ -1,0 +1,396 @@
+"""Standard streams: one JSON message a line, many requests at once."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeAlias
+
+from antiphon.errors import InternalError, InvalidRequest, ProtocolError
+from antiphon.server.context import Channel
+from antiphon.server.dispatch import Service
+from antiphon.types import JsonObject
+from antiphon.wire import jsonrpc
+from antiphon.wire.jsonrpc import LOOK, RequestId, TooDeep, encode, id_in, notification
+
+MAX_LINE = 4 * 1024 * 1024
+GRACE = 5.0
+"""Seconds that requests under way may take to finish after the input has ended."""
+
+MAX_UNSENT = 1024 * 1024
+"""Bytes that may wait for a client to read them before those who have more to say wait as well."""
+
+log = logging.getLogger("antiphon")
+
+
+class Older(Protocol):
+    """What serves clients of earlier revisions on the same pipe."""
+
+    def claims(self, message: JsonObject) -> bool: ...
+
+    def batch(self, line: bytes) -> list[JsonObject] | None:
+        """The messages of a line that holds several; None if it does not."""
+        ...
+
+    def takes(self, message: JsonObject) -> bool:
+        """Take a message that needs no reply; False if it needs one."""
+        ...
+
+    async def answer(self, message: JsonObject, voice: Channel) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+Put: TypeAlias = Callable[[bytes], None]
+MakeOlder: TypeAlias = Callable[[Service, Put], Older]
+
+
+async def serve(service: Service, *, max_line: int = MAX_LINE, older: MakeOlder | None = None) -> None:
+    """Serve a client on stdin and stdout until the input ends or SIGTERM comes."""
+    with _ProtocolOnly() as (source, sink):
+        async with service.running():
+            await Pipe(service, source, sink, max_line=max_line, older=older).run()
+
+
+class Pipe:
+    """A service on two file descriptors."""
+
+    def __init__(
+        self, service: Service, source: int, sink: int, *, max_line: int = MAX_LINE, older: MakeOlder | None = None
+    ) -> None:
+        self._service = service
+        self._source = source
+        self._max_line = max_line
+        self._under_way: dict[RequestId | None, asyncio.Task[None]] = {}
+        self._batches: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._outgoing = Outgoing(sink, self._ended.set)
+        self._older = None if older is None else older(service, self._put_line)
+
+    async def run(self) -> None:
+        reader = threading.Thread(target=self._read, name="antiphon-stdin", daemon=True)
+        writer = threading.Thread(target=self._outgoing.write, name="antiphon-stdout", daemon=True)
+        reader.start()
+        writer.start()
+        handled = self._on_signals()
+        try:
+            await self._ended.wait()
+            if self._older is not None:
+                self._older.close()
+            await self._finish()
+        finally:
+            for number in handled:
+                self._loop.remove_signal_handler(number)
+            self._outgoing.end()
+            await asyncio.to_thread(writer.join, GRACE)
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """In a thread: it works on every platform and on every kind of stream."""
+        buffered = bytearray()
+        skipped: _Skipped | None = None
+        while True:
+            try:
+                chunk = os.read(self._source, 65536)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                break
+            *lines, rest = chunk.split(b"\n")
+            for part in lines:
+                line = bytes(buffered) + part
+                buffered.clear()
+                if skipped is not None or len(line) > self._max_line:
+                    self._hand_over((skipped or _Skipped()).add(line))
+                    skipped = None
+                elif line.strip():
+                    self._hand_over(line)
+            buffered += rest
+            if len(buffered) > self._max_line:
+                # Keep next to none of a line that will be refused, however long it gets.
+                skipped = (skipped or _Skipped()).add(buffered)
+                buffered.clear()
+        if skipped is not None:
+            self._hand_over(skipped.add(buffered))
+        elif buffered.strip():
+            self._hand_over(bytes(buffered))
+        self._call(self._ended.set)
+
+    def _hand_over(self, line: "bytes | _Skipped") -> None:
+        self._call(self._received, line)
+
+    def _call(self, function: Any, *args: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _received(self, line: "bytes | _Skipped") -> None:
+        if isinstance(line, _Skipped):
+            self._refuse(line, InvalidRequest(f"The message is longer than {self._max_line} bytes"))
+            return
+        try:
+            several = None if self._older is None else self._older.batch(line)
+            if several is not None:
+                self._take_batch(several)
+                return
+            message = jsonrpc.decode(line)
+        except TooDeep as fault:
+            self._refuse(_Skipped().add(line), fault)
+            return
+        except ProtocolError as fault:
+            self._put(jsonrpc.error(None, fault))
+            return
+        self._take(message, self._put_line)
+
+    def _refuse(self, line: "_Skipped", fault: ProtocolError) -> None:
+        """Refuse a message that was not looked at; by its id, so that nobody waits for another answer."""
+        id_ = id_in(line.start, line.end)
+        # The id of a request under way must not be answered twice.
+        self._put(jsonrpc.error(None if id_ in self._under_way else id_, fault))
+
+    def _take_batch(self, messages: list[JsonObject]) -> None:
+        """2025-03-26, basic, Batching: one line of replies, when all are there."""
+        replies: list[bytes] = []
+        tasks = [task for message in messages if (task := self._take(message, replies.append)) is not None]
+
+        async def reply() -> None:
+            if tasks:
+                await asyncio.wait(tasks)
+            if replies:
+                await self._outgoing.room()
+                self._put_line(b"[" + b",".join(replies) + b"]")
+
+        batch = asyncio.ensure_future(reply())
+        self._batches.add(batch)
+        batch.add_done_callback(self._batches.discard)
+
+    def _take(self, message: JsonObject, put: Put) -> "asyncio.Task[None] | None":
+        try:
+            if message.get("method") == "notifications/cancelled":
+                self._cancel(message)
+                return None
+            if self._older is not None and self._older.claims(message) and self._older.takes(message):
+                return None
+            id_ = jsonrpc.id_of(message)
+            if id_ is not None and id_ in self._under_way:
+                raise InvalidRequest(f"There is a request under way with the id {id_!r}")
+        except ProtocolError as fault:
+            # The id of a request under way must not be answered twice: this error is about no request at all.
+            put(encode(jsonrpc.error(None, fault)))
+            return None
+        task = asyncio.ensure_future(self._serve(message, put))
+        if id_ is not None:
+            self._under_way[id_] = task
+            task.add_done_callback(lambda _: self._under_way.pop(id_, None))
+        return task
+
+    def _cancel(self, message: JsonObject) -> None:
+        params = message.get("params")
+        id_ = params.get("requestId") if isinstance(params, dict) else None
+        task = self._under_way.get(id_) if type(id_) is int or type(id_) is str else None
+        if task is not None:
+            task.cancel()
+
+    async def _serve(self, message: JsonObject, put: Put) -> None:
+        voice = _Voice(self._outgoing)
+        try:
+            reply = await self._answer(message, voice)
+        except GeneratorExit:
+            raise
+        except BaseException as fault:
+            if isinstance(fault, asyncio.CancelledError) and voice.silenced:
+                raise
+            log.exception("a request failed")
+            id_ = jsonrpc.id_of(message)
+            reply = None if id_ is None else encode(jsonrpc.error(id_, InternalError()))
+        if self._outgoing.is_full:
+            await self._outgoing.room()
+        # The id is free again before the reply is out: a quick client may use it at once.
+        self._under_way.pop(jsonrpc.id_of(message), None)
+        if reply is not None and not voice.silenced:
+            put(reply)
+
+    async def _answer(self, message: JsonObject, voice: "_Voice") -> bytes | None:
+        if self._older is not None and self._older.claims(message):
+            return await self._older.answer(message, voice)
+        _, reply = await self._service.answer(message, voice)
+        return reply
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    def _put(self, message: JsonObject) -> None:
+        self._put_line(encode(message))
+
+    def _put_line(self, line: bytes) -> None:
+        self._outgoing.put(line + b"\n")
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def _on_signals(self) -> list[int]:
+        handled: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._loop.add_signal_handler(number, self._ended.set)
+            except (NotImplementedError, RuntimeError, ValueError):
+                continue  # no signals on this platform, or not the main thread
+            handled.append(number)
+        return handled
+
+    async def _finish(self) -> None:
+        """Close subscriptions, let requests finish for a while, then cancel them."""
+        for listener in self._service.subscriptions:
+            # basic/patterns/cancellation: a server says so when it ends a subscription; its response follows.
+            self._put(notification("notifications/cancelled", {"requestId": listener.id}))
+        self._service.subscriptions.close()
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=GRACE)
+        for task in list(self._under_way.values()):
+            task.cancel()
+        if self._under_way or self._batches:
+            await asyncio.wait([*self._under_way.values(), *self._batches], timeout=GRACE)
+
+
+class _Skipped:
+    """The two ends of a line that is not kept."""
+
+    __slots__ = ("end", "start")
+
+    def __init__(self) -> None:
+        self.start = self.end = b""
+
+    def add(self, part: bytes | bytearray) -> "_Skipped":
+        if not self.start:
+            self.start = bytes(part[:LOOK])
+        self.end = (self.end + part[-LOOK:])[-LOOK:]
+        return self
+
+
+class Outgoing:
+    """Lines on their way to a client, who reads them when it pleases. Anybody may put one, in any thread."""
+
+    def __init__(self, sink: int, broken: Callable[[], None]) -> None:
+        self.is_full = False
+        """Whether whoever can wait should, in ``room``."""
+        self._sink = sink
+        self._broken = broken
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._unsent = 0
+        self._is_open = True
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def put(self, line: bytes) -> None:
+        with self._lock:
+            if not self._is_open:
+                return
+            self._unsent += len(line)
+            if self._unsent > MAX_UNSENT:
+                self.is_full = True
+        self._lines.put(line)
+
+    async def room(self) -> None:
+        """Wait while too much is unsent; those who wait go on one after the other."""
+        while self.is_full:
+            waiter = self._loop.create_future()
+            self._waiting[waiter] = None
+            try:
+                await waiter
+            finally:
+                self._waiting.pop(waiter, None)
+
+    def end(self) -> None:
+        self._lines.put(None)
+
+    def write(self) -> None:
+        """In a thread: a client that does not read must not stop the event loop."""
+        while (line := self._lines.get()) is not None:
+            view = memoryview(line)
+            try:
+                while view:
+                    view = view[os.write(self._sink, view) :]
+            except OSError:
+                self._close()
+                return
+            self._sent(len(line))
+
+    def _sent(self, size: int) -> None:
+        with self._lock:
+            self._unsent -= size
+            # Not before half of it is gone: to wake somebody for every line would cost more than the line.
+            has_room = self.is_full and self._unsent <= MAX_UNSENT // 2
+            if has_room:
+                self.is_full = False
+        if has_room:
+            self._call(self._release)
+
+    def _close(self) -> None:
+        """Nobody reads any more."""
+        with self._lock:
+            self._is_open = self.is_full = False
+        self._call(self._release)
+        self._call(self._broken)
+
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear
+            self._loop.call_soon_threadsafe(function)
+
+
+class _Voice:
+    """One request's way out: silent once the request was cancelled (basic/transports/stdio, Cancellation)."""
+
+    __slots__ = ("_outgoing", "_task")
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._task = asyncio.current_task()
+
+    @property
+    def silenced(self) -> bool:
+        return self._task is not None and self._task.cancelling() > 0
+
+    async def emit(self, message: JsonObject) -> None:
+        if self.silenced:
+            return
+        line = encode(message) + b"\n"
+        if self._outgoing.is_full:
+            await self._outgoing.room()
+        if not self.silenced:
+            self._outgoing.put(line)
+
+
+class _ProtocolOnly:
+    """Keeps stdout for the protocol: whatever else writes there goes to stderr."""
+
+    def __enter__(self) -> tuple[int, int]:
+        self._stdout = sys.stdout
+        self._source = os.dup(0)
+        self._sink = os.dup(1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        # A handler that reads stdin must not eat messages, nor may a child process.
+        os.dup2(null, 0)
+        os.close(null)
+        os.dup2(2, 1)
+        sys.stdout.flush()  # what was printed before now goes where everything else goes
+        sys.stdout = sys.stderr
+        return self._source, self._sink
+
+    def __exit__(self, *exc: object) -> None:
+        sys.stdout.flush()
+        sys.stdout = self._stdout
+        os.dup2(self._sink, 1)
+        os.dup2(self._source, 0)
+        os.close(self._sink)
+        # The reader's thread may still be blocked on this descriptor; it ends with the process.

@@ -1,0 +1,122 @@
+"""From a decoded message to a Call, or to the protocol error that refuses it."""
+
+from typing import Any
+
+from antiphon.errors import HeaderMismatch, InvalidParams, MethodNotFound, UnsupportedVersion
+from antiphon.types import LOG_LEVELS
+from antiphon.wire import headers as http
+from antiphon.wire.headers import RawHeaders
+from antiphon.wire.jsonrpc import Message, RequestId
+from antiphon.wire.revisions import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    METHODS,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+    REVISION,
+    Method,
+)
+
+_FOREIGN = Method()
+_REVISION = REVISION.encode()
+_ENCODED = {method: method.encode() for method in METHODS}
+
+
+class Call:
+    """One accepted request: who asks for what, with which abilities."""
+
+    id: RequestId
+    method: str
+    params: Message
+    meta: dict[str, Any]
+    capabilities: dict[str, Any]
+    headers: RawHeaders | None
+    name: str
+    row: Method
+    revision: str = REVISION
+    principal: str | None = None
+    arguments: object = None
+    """The arguments as they came, where the handler might change them."""
+
+
+def accept(message: Message, headers: RawHeaders | None = None) -> Call:
+    """Check a well-formed request against revision 2026-07-28; ``headers`` is None where there is no HTTP."""
+    method: str = message["method"]
+    params: Message = message.get("params") or {}
+    meta: Any = params.get("_meta")
+    version = meta.get(PROTOCOL_VERSION) if type(meta) is dict else None
+    if version != REVISION or (headers is not None and headers.get(http.VERSION) != _REVISION):
+        _check_version(headers, meta, version)
+    capabilities = meta.get(CLIENT_CAPABILITIES)
+    if type(capabilities) is not dict:
+        raise InvalidParams(f'"params._meta" needs "{CLIENT_CAPABILITIES}", an object', status=400)
+    info = meta.get(CLIENT_INFO)
+    if len(meta) > 3 or type(info) is not dict or type(info.get("name")) is not str:
+        _check_meta(meta, info)
+    elif type(info.get("version")) is not str:
+        raise _nameless()
+    call = Call()
+    call.id = message["id"]
+    call.method = method
+    call.params = params
+    call.meta = meta
+    call.capabilities = capabilities
+    call.headers = headers
+    call.row = row = METHODS.get(method, _FOREIGN)
+    if headers is not None and headers.get(http.METHOD) != (_ENCODED.get(method) or method.encode(errors="replace")):
+        http.check_method(headers.get(http.METHOD), method)
+    if row.target is None:
+        call.name = ""
+        return call
+    name = params.get(row.target)
+    if type(name) is not str:
+        raise InvalidParams(f'{method} needs "{row.target}", a string')
+    if headers is not None:
+        raw = headers.get(http.NAME)
+        plain = name.isascii() and name.isprintable() and not name.startswith("=?")
+        if not plain or raw != name.encode():
+            http.check_equal(raw, name, "Mcp-Name")
+    call.name = name
+    return call
+
+
+def unknown_method(method: str, revision: str = REVISION) -> MethodNotFound:
+    return MethodNotFound(f"Method not found: {method} (this server speaks {revision})")
+
+
+def _check_version(headers: RawHeaders | None, meta: object, version: object) -> None:
+    """Say what is wrong with a request's version; nothing, if only white space set header and body apart."""
+    if headers is not None:
+        said = headers.get(http.VERSION)
+        if said is None:
+            raise HeaderMismatch(
+                f"Header mismatch: the MCP-Protocol-Version header is missing (this server speaks {REVISION})"
+            )
+        if isinstance(version, str) and said.strip() != version.encode(errors="replace"):
+            raise HeaderMismatch(
+                f"Header mismatch: MCP-Protocol-Version {said.decode('latin-1')!r} does not match _meta {version!r}"
+            )
+    if type(meta) is not dict:
+        raise InvalidParams(f'The request needs "params._meta" (this server speaks {REVISION})', status=400)
+    if type(version) is not str:
+        raise InvalidParams(f'"params._meta" needs "{PROTOCOL_VERSION}", such as "{REVISION}"', status=400)
+    if version != REVISION:
+        raise UnsupportedVersion(version, [REVISION])
+
+
+def _nameless() -> InvalidParams:
+    return InvalidParams(f'"{CLIENT_INFO}" needs a name and a version', status=400)
+
+
+def _check_meta(meta: dict[str, Any], info: Any) -> None:
+    if info is not None and (
+        type(info) is not dict or type(info.get("name")) is not str or type(info.get("version")) is not str
+    ):
+        raise _nameless()
+    level = meta.get(LOG_LEVEL)
+    if level is not None and (type(level) is not str or level not in LOG_LEVELS):
+        raise InvalidParams(f'"{LOG_LEVEL}" must be one of {", ".join(LOG_LEVELS)}', status=400)
+    token = meta.get(PROGRESS_TOKEN)
+    if token is not None and type(token) is not int and type(token) is not str:
+        raise InvalidParams('"progressToken" must be a string or an integer', status=400)
