@@ -13,7 +13,7 @@ from antiphon import Client, Server, eras
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 # What a modern server and client are.
-SUITE = [f"tests/{part}" for part in ("server", "transports", "asking", "rounds", "wire", "protocol", "client")]
+SUITE = [f"tests/{part}" for part in ("server", "transports", "asking", "rounds", "wire", "http", "client")]
 PATIENCE = 300.0
 
 PROGRAM = """
