@@ -38,7 +38,10 @@ class Link(Protocol):
     ``request`` returns the JSON-RPC reply, whatever it says; notifications that belong to the request go to the
     callback before that, one after the other, and what the callback raises ends the request. Cancelling it cancels the
     request at the server. What cannot be carried raises Disconnected, Refused or PeerBroken. ``headers`` mirror the
-    body where the link speaks HTTP; other links ignore them.
+    body where the link speaks HTTP; other links ignore them. ``close`` ends the requests under way with Disconnected;
+    later ones raise it as well, until the link is opened again.
+
+    ``antiphon.testing.contracts.check_link`` checks that a link keeps these promises.
 
     A link that may speak an older revision has more, which a client uses where it finds it: ``revision``, the one that
     is spoken; ``introduce(caller)``, before it is opened; ``abandon(state, fault)``, when a call that was answered with

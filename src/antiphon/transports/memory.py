@@ -1,11 +1,13 @@
 """In memory: the same service, without a wire. For tests, and for a client in the same process."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
 
+from antiphon.errors import Disconnected
 from antiphon.server.dispatch import Service
 from antiphon.transports.link import OnNotification
 from antiphon.types import JsonObject
@@ -17,12 +19,14 @@ _decode = msgspec.json.Decoder().decode
 class Memory:
     """A service as a function from message to message; and a Link for a client."""
 
-    __slots__ = ("_lifespan", "_principal", "_service")
+    __slots__ = ("_is_closed", "_lifespan", "_principal", "_service", "_under_way")
 
     def __init__(self, service: Service, *, principal: str | None = None) -> None:
         self._service = service
         self._principal = principal
         self._lifespan = AsyncExitStack()
+        self._under_way: dict[object, asyncio.Task[Any]] = {}
+        self._is_closed = False
 
     async def send(
         self, message: JsonObject, on_notification: Callable[[JsonObject], Awaitable[None] | None] | None = None
@@ -37,16 +41,36 @@ class Memory:
 
     async def open(self) -> None:
         await self._lifespan.enter_async_context(self._service.running())
+        self._is_closed = False
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
         del headers
-        reply = await self.send(message, on_notification)
+        if self._is_closed:
+            raise Disconnected("The client is closed")
+        task, this = asyncio.current_task(), object()
+        assert task is not None
+        cancelling = task.cancelling()
+        self._under_way[this] = task
+        try:
+            reply = await self.send(message, on_notification)
+        except asyncio.CancelledError:
+            # As in asyncio.timeout: a task that was cancelled by others as well stays cancelled.
+            if this not in self._under_way and task.uncancel() <= cancelling:
+                raise Disconnected("The client was closed before the server had answered") from None
+            raise
+        finally:
+            self._under_way.pop(this, None)
         assert reply is not None
         return reply
 
     async def close(self) -> None:
+        """Cancel the requests under way, which raise Disconnected."""
+        self._is_closed = True
+        while self._under_way:
+            _, task = self._under_way.popitem()
+            task.cancel()
         await self._lifespan.aclose()
 
 

@@ -74,6 +74,7 @@ class EitherLink:
         self._caller: Caller | None = None
         self._old: OldLink | None = None
         self._new_is_open = False
+        self._is_closed = False
         self._deciding = asyncio.Lock()
         self._is_decided = False
         # The link that it turns out to be, from then on: no request pays for what the first ones found out.
@@ -94,11 +95,13 @@ class EitherLink:
         return None if self._old is None else self._old.moot(state)
 
     async def open(self) -> None:
+        self._is_closed = False
         if self._known() != "legacy":
             await self._open_new()
 
     async def close(self) -> None:
         old, self._old = self._old, None
+        self._is_closed = True
         self._is_decided, self.request = False, self._first
         try:
             if old is not None:
@@ -131,6 +134,7 @@ class EitherLink:
 
     async def _look(self) -> None:
         """Find out before the first request: what is known, or what a probe tells."""
+        self._check_open()
         if self._known() == "legacy":
             try:
                 await self._turn_old()
@@ -232,6 +236,7 @@ class EitherLink:
 
     async def _turn_old(self, why: str = "", fault: Refused | None = None) -> None:
         """Speak the old era from here on; Refused if that is not allowed, or not understood either."""
+        self._check_open()
         old = self._made_old(why, fault)
         if self._caller is not None:
             old.introduce(self._caller)
@@ -244,6 +249,9 @@ class EitherLink:
             if fault is not None and _is_stranger_to_initialize(refused):
                 raise fault from None  # a modern server after all: what it said first is what matters
             raise
+        if self._is_closed:
+            await old.close()
+        self._check_open()
         self._old = old
         self._settle("legacy", old.request)
 
@@ -270,9 +278,15 @@ class EitherLink:
         return None if era == "legacy" and self._make_old is None else era
 
     async def _open_new(self) -> None:
+        self._check_open()
         if not self._new_is_open:
             await self._new.open()
             self._new_is_open = True
+
+    def _check_open(self) -> None:
+        """What is under way when the link is closed opens nothing any more: it would never be closed."""
+        if self._is_closed:
+            raise Disconnected("The client is closed")
 
     async def _close_new(self) -> None:
         if self._new_is_open:
