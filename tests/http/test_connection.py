@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from antiphon import Context, Server
 from antiphon.http import connection as front
+from antiphon.http.states import Reading, Writing
 from antiphon.transports.serve import SETTINGS
 
 DEADLINE = 8
@@ -144,6 +145,15 @@ class Site:
 
     async def do_goodbye(self, scope, receive, send):
         await reply(send, b"bye", [(b"Connection", b"close")])
+
+    async def do_last_stream(self, scope, receive, send):
+        """A stream that ends the connection, of an application that reads its request late."""
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await whole(receive)
+        self.waiting.set()
+        await asyncio.to_thread(self.gate.wait, DEADLINE)
+        await send({"type": "http.response.body", "body": b"two"})
 
     async def do_large(self, scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -630,6 +640,37 @@ def test_a_close_in_the_middle_of_a_pipeline_ends_it(wire, site):
     assert [wire.reply().body for _ in range(2)] == [b"1", b"bye"]
     assert wire.closed
     assert site.seen == ["/body", "/goodbye"]
+
+
+def test_nothing_follows_the_response_that_ends_a_pipeline(wire, site):
+    start, broken = b"POST /body HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"no chunk\r\n"
+    wire.send(post(b"x", path="/last-stream") + start)
+    assert site.waiting.wait(5)
+    wire.send(broken)
+    wire.until(b"one")
+    select.select([wire.socket], [], [], 0.1)  # the server reads what is broken before it ends the response
+    site.gate.set()
+    assert wire.until(b"two") == b"\r\n3\r\n"
+    assert wire.all() == b"\r\n0\r\n\r\n"
+
+
+HALF = b"GET /body HTTP/1.1\r\nHo"
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET /goodbye HTTP/1.1\r\nHost: x\r\n\r\n" + HALF, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 70]
+)
+async def test_a_client_that_is_still_sending_is_given_time_to_read_the_last_response(data):
+    class Halves(Recorder):
+        ended = False
+
+        def write_eof(self):
+            assert not self.closing
+            self.ended = True
+
+    transport = Halves()
+    await converse(transport, [data], turns=500)
+    assert transport.ended
 
 
 @pytest.mark.parametrize("size", [1, 30_000])
@@ -1128,6 +1169,13 @@ class Recorder(asyncio.Transport):
         return 0
 
 
+def agrees(connection):
+    """What a connection holds is what its states say."""
+    assert (connection._incoming is not None) is (connection._reading in {Reading.BODY, Reading.LAST_BODY})
+    assert (connection._current is not None) is (connection._writing is Writing.ANSWERING)
+    assert not connection._queue or connection._current is not None
+
+
 async def converse(transport, pieces, turns=0):
     """What a connection says to these pieces, which come so many turns of the loop one after the other."""
     config = SimpleNamespace(loaded_app=Site(), root_path="", limit_concurrency=None, timeout_keep_alive=5)
@@ -1137,8 +1185,10 @@ async def converse(transport, pieces, turns=0):
     for piece in pieces:
         if not transport.closing:
             protocol.data_received(piece)
+        agrees(protocol)
         for _ in range(turns):
             await asyncio.sleep(0)
+            agrees(protocol)
     async with asyncio.timeout(DEADLINE):
         while any(not (turn := task).done() for task in list(state.tasks)):
             stuck = protocol._current is not None and protocol._current is protocol._incoming

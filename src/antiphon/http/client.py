@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the client: connections that are kept, on asyncio and httptools (the parser that uvicorn uses).
+"""HTTP/1.1 for a client: a pool of connections that are kept, on asyncio and httptools.
 
-Measured against aiohttp, httpx and pyreqwest: docs/design.md has the figures. What it leaves out is what a message
-protocol does not need: redirects, cookies, compression.
+docs/design.md compares its cost with aiohttp, httpx and pyreqwest. It leaves out redirects, cookies and compression,
+which a message protocol does not need.
 """
 
 import asyncio
@@ -13,8 +13,6 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httptools
 
-from antiphon.errors import CallFailed, Disconnected, PeerBroken
-
 MAX_CONNECTIONS = 100
 """Sockets that one client has at most; further requests wait for one."""
 MAX_HEAD = 256 * 1024
@@ -22,15 +20,27 @@ HIGH_WATER = 256 * 1024
 """Bytes of a response that may wait unread before the socket is paused."""
 KEPT = 4.0
 """Seconds that an unused connection is kept. Servers close theirs after five (uvicorn, Node): a request that crosses
-with that is lost, and nobody can tell whether it was served."""
+with that is lost, and may have been served or not."""
 LINGER = 1.0
-"""Seconds that an answered stream has to come to its end, so that its connection can be kept."""
+"""Seconds in which an answered stream has to end for its connection to be kept."""
 _SETTLED = 0.05
-"""Seconds after which a kept connection is looked at once more before it is used."""
+"""Seconds after which a kept connection is checked again before it is used."""
 
 
-class Connection(asyncio.Protocol):
-    """One socket, a request at a time: ``send``, then read ``status``, ``headers`` and the body."""
+class ConnectionLost(Exception):
+    """The connection ended before the response did, or could not be made."""
+
+
+class ResponseBroken(Exception):
+    """The response is not valid HTTP, or too large."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """One socket, one request at a time: ``send``, then read ``status``, ``headers`` and the body."""
+
+    lost: type[Exception] = ConnectionLost
+    broken: type[Exception] = ResponseBroken
+    """What is raised. A subclass may name its user's own errors, so that none has to be translated."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -48,9 +58,9 @@ class Connection(asyncio.Protocol):
         self._chunks: deque[bytes] = deque()
         self._unread = 0
         self._paused = False
-        self._fault: CallFailed | None = None
+        self._fault: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._then: Callable[[Connection], None] | None = None
+        self._then: Callable[[ClientConnection], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, request: bytes) -> None:
@@ -64,7 +74,7 @@ class Connection(asyncio.Protocol):
             await self._news()
 
     async def next_chunk(self) -> bytes:
-        """The next piece of the body; empty at its end. Disconnected if the end never comes."""
+        """The next piece of the body; empty at its end."""
         while not self._chunks:
             if self.complete:
                 return b""
@@ -76,22 +86,22 @@ class Connection(asyncio.Protocol):
         return chunk
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; PeerBroken when it is larger than the limit."""
+        """The whole body; raises ``broken`` when it is larger than the limit."""
         chunks: list[bytes] = []
         size = 0
         while chunk := await self.next_chunk():
             chunks.append(chunk)
             size += len(chunk)
             if size > limit:
-                raise PeerBroken(f"The server sent more than {limit} bytes")
+                raise self.broken(f"The server sent more than {limit} bytes")
         return b"".join(chunks)
 
     @property
     def reusable(self) -> bool:
         return self._stays and self.complete and not self.closed and not self._chunks
 
-    def linger(self, then: Callable[["Connection"], None]) -> None:
-        """Let a response that needs no more reading come to its end; ``then`` is called when it has, or cannot."""
+    def linger(self, then: Callable[["ClientConnection"], None]) -> None:
+        """Ignore the rest of a response; call ``then`` when it has come, or cannot come."""
         self._then = then
         self._timer = self._loop.call_later(LINGER, self.close)
         self._chunks.clear()
@@ -99,10 +109,10 @@ class Connection(asyncio.Protocol):
         if self._paused:
             self._resume()
 
-    def close(self, fault: CallFailed | None = None) -> None:
-        """Close at once; whoever waits for the response gets the fault."""
+    def close(self, fault: Exception | None = None) -> None:
+        """Close at once; a caller that waits for the response gets the fault."""
         if self._fault is None:
-            self._fault = fault or Disconnected("The connection is closed")
+            self._fault = fault or self.lost("The connection is closed")
         self.closed = True
         if self.transport is not None:
             self.transport.abort()
@@ -127,7 +137,7 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _end(self) -> None:
-        """The response is whole, or never will be."""
+        """Wake who waits: the response is whole, or never will be."""
         self._wake()
         if self._timer is not None:
             self._timer.cancel()
@@ -143,17 +153,17 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.complete:
-            self.close()  # bytes that nobody asked for: this connection cannot be trusted
+            self.close()  # bytes that answer no request: this connection cannot be trusted
             return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError) as fault:
-            self.close(PeerBroken(f"The server's HTTP response is broken: {fault}"))
+            self.close(self.broken(f"The server's HTTP response is broken: {fault}"))
             return
         if not self._headed:
             self._head_size += len(data)
             if self._head_size > MAX_HEAD:
-                self.close(PeerBroken(f"The head of the server's HTTP response is larger than {MAX_HEAD} bytes"))
+                self.close(self.broken(f"The head of the server's HTTP response is larger than {MAX_HEAD} bytes"))
 
     def eof_received(self) -> bool:
         self.closed = True
@@ -165,7 +175,7 @@ class Connection(asyncio.Protocol):
         if self._headed and exc is None and self._fault is None and not self._has_length():
             self.complete = True
         if self._fault is None:
-            self._fault = Disconnected(
+            self._fault = self.lost(
                 "The server closed the connection in the middle of its answer"
                 if self._headed
                 else "The server closed the connection before it had answered"
@@ -216,7 +226,13 @@ class Pool:
     """Connections to one origin, kept for the next request."""
 
     def __init__(
-        self, url: str, *, proxy: str | None = None, tls: ssl.SSLContext | None = None, limit: int = MAX_CONNECTIONS
+        self,
+        url: str,
+        *,
+        proxy: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        limit: int = MAX_CONNECTIONS,
+        kind: type[ClientConnection] = ClientConnection,
     ) -> None:
         parts = _split(url)
         self._secure = parts.scheme == "https"
@@ -225,8 +241,9 @@ class Pool:
         if self._proxy is not None and self._proxy.scheme != "http":
             raise ValueError(f"A proxy's URL starts with http://, got {proxy!r}")
         self._tls = tls
-        self._kept: list[Connection] = []
-        self._busy: set[Connection] = set()
+        self._kind = kind
+        self._kept: list[ClientConnection] = []
+        self._busy: set[ClientConnection] = set()
         self._slots = asyncio.Semaphore(limit)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -242,7 +259,7 @@ class Pool:
     def open(self) -> None:
         self._closed = False
 
-    async def send(self, verb: str, headers: str, body: bytes) -> Connection:
+    async def send(self, verb: str, headers: str, body: bytes) -> ClientConnection:
         """Send a request and wait for the head of its response; the caller gives the connection back."""
         head = f"{verb}{self._start}{headers}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
         await self._slots.acquire()
@@ -260,7 +277,7 @@ class Pool:
             raise
         return connection
 
-    def release(self, connection: Connection, *, answered: bool) -> None:
+    def release(self, connection: ClientConnection, *, answered: bool) -> None:
         """Keep a connection whose response is whole, or will be as soon as the stream of an answer ends."""
         if answered and not connection.complete and not connection.closed:
             connection.linger(self._settle)
@@ -273,12 +290,12 @@ class Pool:
             self._timer.cancel()
             self._timer = None
         for connection in (*self._kept, *self._busy):
-            connection.close(Disconnected("The client was closed before the server had answered"))
+            connection.close(self._kind.lost("The client was closed before the server had answered"))
         self._kept.clear()
         # Transports close on the loop's next turn.
         await asyncio.sleep(0)
 
-    def _settle(self, connection: Connection) -> None:
+    def _settle(self, connection: ClientConnection) -> None:
         self._busy.discard(connection)
         self._slots.release()
         if not connection.reusable or self._closed:
@@ -291,31 +308,26 @@ class Pool:
             self._timer = loop.call_later(KEPT, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what was not used for a while: the list is in the order of its keeping."""
+        """Close what was not used for KEPT seconds; the list is in the order of its keeping."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._kept and now - self._kept[0].kept_since >= KEPT:
             self._kept.pop(0).close()
         self._timer = loop.call_at(self._kept[0].kept_since + KEPT, self._sweep) if self._kept else None
 
-    async def _connection(self) -> Connection:
-        self._check_open()
-        connection = await self._reused() or await self._connect()
-        try:
-            self._check_open()
-        except Disconnected:
+    async def _connection(self) -> ClientConnection:
+        connection = None if self._closed else await self._reused() or await self._connect()
+        if connection is not None and self._closed:  # meanwhile
             connection.close()
-            raise
+            connection = None
+        if connection is None:
+            raise self._kind.lost("The client is closed")
         return connection
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Disconnected("The client is closed")
-
-    async def _reused(self) -> Connection | None:
+    async def _reused(self) -> ClientConnection | None:
         now = asyncio.get_running_loop().time()
         if self._kept and now - self._kept[-1].kept_since > _SETTLED:
-            # A loop that was blocked (by a handler that waits for a person) has yet to hear of a server's goodbye.
+            # A loop that was blocked (by a handler that waits for a person) may have yet to see that the server closed.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         while self._kept:
@@ -325,7 +337,7 @@ class Pool:
             connection.close()
         return None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> ClientConnection:
         proxy = self._proxy
         at = self._origin if proxy is None else (proxy.hostname or "", proxy.port or 80)
         try:
@@ -334,23 +346,23 @@ class Pool:
             connection = await self._dial(at, None)
             return await self._tunnel(connection, proxy) if self._secure else connection
         except (OSError, UnicodeError) as fault:
-            raise Disconnected(f"Cannot connect to {at[0]}:{at[1]}: {fault}") from None
+            raise self._kind.lost(f"Cannot connect to {at[0]}:{at[1]}: {fault}") from None
 
-    async def _dial(self, at: tuple[str, int], tls: ssl.SSLContext | None) -> Connection:
+    async def _dial(self, at: tuple[str, int], tls: ssl.SSLContext | None) -> ClientConnection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(Connection, *at, ssl=tls, server_hostname=at[0] if tls else None)
+        _, connection = await loop.create_connection(self._kind, *at, ssl=tls, server_hostname=at[0] if tls else None)
         return connection
 
-    async def _tunnel(self, gate: Connection, proxy: SplitResult) -> Connection:
+    async def _tunnel(self, gate: ClientConnection, proxy: SplitResult) -> ClientConnection:
         """Through an HTTP proxy to an https origin (RFC 9110, 9.3.6)."""
         host, port = self._origin
         there = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}", *_basic("Proxy-Authorization", proxy), "", ""]
-        connection = Connection()
+        connection = self._kind()
         try:
             await gate.send("\r\n".join(lines).encode("latin-1"))
             if gate.status != 200 or gate.transport is None:
-                raise Disconnected(f"The proxy refuses to connect to {there}: HTTP status {gate.status}")
+                raise self._kind.lost(f"The proxy refuses to connect to {there}: HTTP status {gate.status}")
             loop = asyncio.get_running_loop()
             transport = await loop.start_tls(gate.transport, connection, self._context(), server_hostname=host)
             assert transport is not None

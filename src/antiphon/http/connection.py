@@ -3,8 +3,7 @@
 A request costs one scope, one exchange (which is both ``receive`` and ``send``), one task and one write. It sets no
 timer and no event: each connection has one timer, and a future is made only where an application has to wait.
 
-Two tables hold the protocol's state: ``READING`` says what may arrive next, ``WRITING`` what may be sent next. A
-transition that is not in its table raises KeyError.
+The protocol's state is in two tables of their own: states.py.
 """
 
 import asyncio
@@ -12,13 +11,13 @@ import logging
 import select
 from collections import deque
 from collections.abc import Callable
-from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import unquote
 
 import httptools
 
-from antiphon.http.exchange import Application, Exchange, Head, Receive, Scope, Send, release, status_line
+from antiphon.http import states
+from antiphon.http.exchange import Application, Exchange, release, unavailable
+from antiphon.http.heads import CLOSE, Head, Target, plain, read_target, refusal_of
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -38,99 +37,7 @@ LINGER = 2.0
 
 log = logging.getLogger("antiphon")
 
-_CLOSE: Final = b"connection: close\r\n"
 _NOTABLE: Final = frozenset((b"host", b"expect", b"transfer-encoding"))
-
-
-# An IntEnum, since a plain Enum runs Python code for each look-up in a dict.
-class Reading(IntEnum):
-    """What is read of the client."""
-
-    NEW = auto()
-    """Nothing has arrived yet."""
-    IDLE = auto()
-    """The last request has arrived in full, and the next has not begun."""
-    HEAD = auto()
-    """A head is arriving."""
-    BODY = auto()
-    """A body is arriving."""
-    LAST_BODY = auto()
-    """A body is arriving, and no request is read after it."""
-    DONE = auto()
-    """The last request has arrived in full. What follows is ignored."""
-    CUT = auto()
-    """What arrives is ignored, and may be the rest of a request: the client is given time to read the responses."""
-    STOPPED = auto()
-    """The server stops, or the connection is lost: what arrives is ignored, and the client given no more time."""
-
-
-class ReadEvent(IntEnum):
-    BEGIN = auto()
-    """The first byte of a request."""
-    TAKE = auto()
-    """A head is complete, and the application gets the request."""
-    TAKE_LAST = auto()
-    """The same, and the client says that it is its last."""
-    COMPLETE = auto()
-    """The last byte of a request."""
-    END = auto()
-    """The response under way is the connection's last."""
-    REFUSE = auto()
-    """Nothing further can be read, or is worth reading."""
-    STOP = auto()
-    """The server stops, or the connection is lost."""
-
-
-class Writing(IntEnum):
-    """What is sent to the client."""
-
-    FREE = auto()
-    """No response is due."""
-    ANSWERING = auto()
-    """The application answers the current exchange; others may be queued behind it."""
-    LINGERING = auto()
-    """Our side is closed, and the client's is not."""
-    CLOSED = auto()
-    """Both sides are closed."""
-
-
-class WriteEvent(IntEnum):
-    START = auto()
-    FINISH = auto()
-    LINGER = auto()
-    CLOSE = auto()
-
-
-# Globals, since an enum's attribute takes three times as long to look up.
-NEW, IDLE, HEAD, BODY, LAST_BODY, DONE, CUT, STOPPED = Reading
-BEGIN, TAKE, TAKE_LAST, COMPLETE, END, REFUSE, STOP = ReadEvent
-FREE, ANSWERING, LINGERING, CLOSED = Writing
-START, FINISH, LINGERS, CLOSE = WriteEvent
-
-READING: Final[dict[Reading, dict[ReadEvent, Reading]]] = {
-    NEW: {BEGIN: HEAD, REFUSE: CUT, STOP: STOPPED},
-    IDLE: {BEGIN: HEAD, END: DONE, REFUSE: CUT, STOP: STOPPED},
-    # The parser completes a request for another protocol after its head.
-    HEAD: {TAKE: BODY, TAKE_LAST: LAST_BODY, COMPLETE: IDLE, END: CUT, REFUSE: CUT, STOP: STOPPED},
-    BODY: {COMPLETE: IDLE, END: LAST_BODY, REFUSE: CUT, STOP: STOPPED},
-    LAST_BODY: {COMPLETE: DONE, END: LAST_BODY, REFUSE: CUT, STOP: STOPPED},
-    # The parser reports all that one read brought, also after the end.
-    DONE: {BEGIN: DONE, COMPLETE: DONE, END: DONE, REFUSE: CUT, STOP: STOPPED},
-    CUT: {BEGIN: CUT, COMPLETE: CUT, END: CUT, REFUSE: CUT, STOP: STOPPED},
-    STOPPED: {BEGIN: STOPPED, COMPLETE: STOPPED, END: STOPPED, REFUSE: STOPPED, STOP: STOPPED},
-}
-WRITING: Final[dict[Writing, dict[WriteEvent, Writing]]] = {
-    FREE: {START: ANSWERING, LINGERS: LINGERING, CLOSE: CLOSED},
-    ANSWERING: {FINISH: FREE, CLOSE: CLOSED},
-    LINGERING: {CLOSE: CLOSED},
-    CLOSED: {CLOSE: CLOSED},
-}
-ARRIVING: Final = frozenset((HEAD, BODY, LAST_BODY))
-"""States in which a part of a request has arrived."""
-ENDED: Final = frozenset((DONE, CUT, STOPPED))
-"""States in which nothing is read."""
-ENDING: Final = ENDED | {LAST_BODY}
-"""States in which no further request is taken."""
 
 
 class ServerConnection(asyncio.Protocol):
@@ -157,7 +64,7 @@ class ServerConnection(asyncio.Protocol):
         self._stated: object = None
         self._defaults = b""
         # The request that is being read.
-        self._reading = NEW
+        self._reading = states.NEW
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._hosts = 0
@@ -167,12 +74,12 @@ class ServerConnection(asyncio.Protocol):
         self._unfruitful: int | None = None
         """Bytes that have arrived since the last piece of a body or begin of a head; None where there is a new one."""
         self._url_seen = b""
-        self._target = ("", b"", b"")
+        self._target: Target = ("", b"", b"")
         self.reading_paused = False
         self._held = bytearray()
         """What has arrived since. The socket is still read for a while, to notice a client that goes."""
         # The requests that are being answered.
-        self._writing = FREE
+        self._writing = states.FREE
         self._current: Exchange | None = None
         """The exchange that is being answered: set in the state ANSWERING."""
         self._queue: deque[tuple[Exchange, Application]] = deque()
@@ -209,7 +116,7 @@ class ServerConnection(asyncio.Protocol):
         except httptools.HttpParserError as fault:
             self._refuse_unreadable(fault)
             return
-        if self._reading in ARRIVING:
+        if self._reading in states.ARRIVING:
             self._count(len(data))
 
     def eof_received(self) -> None:
@@ -218,10 +125,10 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's signature
         self._connections.discard(self)
         self._timer.cancel()
-        self._end_reading(STOP)
+        self._end_reading(states.STOP)
         self._parser = None
         self._queue.clear()
-        self._writing = WRITING[self._writing][CLOSE]
+        self._writing = states.WRITING[self._writing][states.CLOSE]
         if self._current is not None:
             self._current.drop()
             self._current = None
@@ -250,7 +157,7 @@ class ServerConnection(asyncio.Protocol):
 
         A request that is not whole yet is dropped: its client can tell that it was not acted on.
         """
-        exchange = self._end_reading(STOP)
+        exchange = self._end_reading(states.STOP)
         if exchange is not None and exchange is self._current:
             exchange.drop()
             self._current = None
@@ -265,7 +172,7 @@ class ServerConnection(asyncio.Protocol):
         self._hosts = 0
         self._expects = self._odd_coding = False
         self._unfruitful = None
-        self._reading = READING[self._reading][BEGIN]
+        self._reading = states.READING[self._reading][states.BEGIN]
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -283,7 +190,7 @@ class ServerConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         headers, self._headers = self._headers, []  # trailers are not headers
-        if self._reading is not HEAD:
+        if self._reading is not states.HEAD:
             return
         parser = self._parser
         version: str = parser.get_http_version()
@@ -291,7 +198,8 @@ class ServerConnection(asyncio.Protocol):
             if parser.should_upgrade():
                 self._headers = headers
                 return
-            if not self._accepts(version):
+            if (refusal := refusal_of(version, self._hosts, odd_coding=self._odd_coding)) is not None:
+                self._refuse(*refusal)
                 return
         method: str = parser.get_method().decode()
         try:
@@ -320,7 +228,9 @@ class ServerConnection(asyncio.Protocol):
             knows_chunks=version == "1.1",
             expects=self._expects and version == "1.1",
         )
-        self._reading = READING[HEAD][TAKE if version == "1.1" and parser.should_keep_alive() else TAKE_LAST]
+        self._reading = states.READING[states.HEAD][
+            states.TAKE if version == "1.1" and parser.should_keep_alive() else states.TAKE_LAST
+        ]
         self._incoming = exchange
         self._take_on(exchange)
 
@@ -334,8 +244,8 @@ class ServerConnection(asyncio.Protocol):
             self._pause()
 
     def on_message_complete(self) -> None:
-        self._reading = READING[self._reading][COMPLETE]
-        if self._reading is not IDLE:
+        self._reading = states.READING[self._reading][states.COMPLETE]
+        if self._reading is not states.IDLE:
             self._feed = _ignore
         exchange = self._incoming
         if exchange is not None:
@@ -345,33 +255,12 @@ class ServerConnection(asyncio.Protocol):
 
     # --- what is read ---------------------------------------------------------------------------------------------
 
-    def _accepts(self, version: str) -> bool:
-        if version not in {"1.1", "1.0"}:
-            self._refuse(505, "HTTP/1.1 is spoken here")
-        elif self._odd_coding:
-            # RFC 9112, 6.1: a coding that is not understood.
-            self._refuse(501, "No Transfer-Encoding but chunked is understood")
-        elif self._hosts > 1 or (version == "1.1" and not self._hosts):
-            # RFC 9112, 3.2.
-            self._refuse(400, "A request has one Host header")
-        else:
-            return True
-        return False
-
-    def _read_target(self, headers: list[tuple[bytes, bytes]]) -> tuple[str, bytes, bytes]:
-        url: Any = httptools.parse_url(self._url)
-        raw: bytes = url.path or b"/"
-        path = raw.decode("ascii")
-        target = (
-            self._root + (unquote(path) if "%" in path else path),
-            self._root.encode("ascii") + raw,
-            url.query or b"",
-        )
-        if url.host is None:
+    def _read_target(self, headers: list[tuple[bytes, bytes]]) -> Target:
+        target, host = read_target(self._url, self._root)
+        if host is None:
             self._url_seen, self._target = self._url, target
         else:
             # RFC 9112, 3.2.2: the host in the target replaces the header's.
-            host = self._url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0].rpartition(b"@")[2]
             headers[:] = [(name, host if name == b"host" else value) for name, value in headers]
         return target
 
@@ -380,7 +269,7 @@ class ServerConnection(asyncio.Protocol):
 
         The parser takes what follows the head for the other protocol, and so would miss the body.
         """
-        if self._reading in ENDED:
+        if self._reading in states.ENDED:
             return
         method = self._parser.get_method()
         if method == b"CONNECT":
@@ -417,7 +306,7 @@ class ServerConnection(asyncio.Protocol):
             self.reading_paused = True
 
     def _hold(self, data: bytes) -> None:
-        if self._reading in ENDED:
+        if self._reading in states.ENDED:
             return
         self._held += data
         if len(self._held) > HIGH_WATER and not self._transport.is_closing():
@@ -436,9 +325,9 @@ class ServerConnection(asyncio.Protocol):
                 self._transport.resume_reading()
             self._parse(held)
 
-    def _end_reading(self, event: ReadEvent) -> Exchange | None:
+    def _end_reading(self, event: states.ReadEvent) -> Exchange | None:
         """Ignore what arrives from here on; returns the exchange whose body was arriving."""
-        self._reading = READING[self._reading][event]
+        self._reading = states.READING[self._reading][event]
         self._feed = _ignore
         exchange, self._incoming = self._incoming, None
         if self._queue and self._queue[-1][0] is exchange:
@@ -450,17 +339,17 @@ class ServerConnection(asyncio.Protocol):
     def _take_on(self, exchange: Exchange) -> None:
         application = self._application
         if self._limit is not None and (len(self._connections) >= self._limit or len(self._tasks) >= self._limit):
-            application = _unavailable
+            application = unavailable
         if self._current is None:
             self._start(exchange, application)
         elif len(self._queue) < MAX_PIPELINED:
             self._queue.append((exchange, application))
             self._pause()
         else:
-            self._end_reading(REFUSE)
+            self._end_reading(states.REFUSE)
 
     def _start(self, exchange: Exchange, application: Application) -> None:
-        self._writing = WRITING[self._writing][START]
+        self._writing = states.WRITING[self._writing][states.START]
         self._current = exchange
         exchange.task = task = self._loop.create_task(exchange.run(application, self._tasks))
         self._tasks.add(task)
@@ -469,11 +358,11 @@ class ServerConnection(asyncio.Protocol):
         """Go on to the next exchange: the current response is complete."""
         self._served.total_requests += 1
         self._since = self._loop.time()
-        self._writing = WRITING[self._writing][FINISH]
+        self._writing = states.WRITING[self._writing][states.FINISH]
         self._current = None
         if self._queue:
             self._start(*self._queue.popleft())
-        elif self._reading in ENDING:
+        elif self._reading in states.ENDING:
             if self._refusal:
                 self.write(self._refusal)
             self._close()
@@ -487,59 +376,62 @@ class ServerConnection(asyncio.Protocol):
             self._end_after_this()
         if self._stated is not self._served.default_headers:
             self._state_defaults()
-        return head.start, self._defaults, head.fields, _CLOSE if self._reading in ENDING and not self._queue else b""
+        return (
+            head.start,
+            self._defaults,
+            head.fields,
+            CLOSE if self._reading in states.ENDING and not self._queue else b"",
+        )
 
     def _state_defaults(self) -> None:
         """uvicorn puts a new list there every second, with the date."""
         self._stated = self._served.default_headers
         self._defaults = b"".join(b"%b: %b\r\n" % field for field in self._served.default_headers)
 
+    def _plain_response(self, status: int, reason: str) -> bytes:
+        self._state_defaults()
+        return plain(status, reason, self._defaults)
+
     def _end_after_this(self) -> None:
         """Make the current response the last: drop what is queued, and read no more than the rest of its request."""
         self._refusal = b""
         if self._incoming is not None and self._incoming is self._current:
-            self._reading = READING[self._reading][END]
+            self._reading = states.READING[self._reading][states.END]
         else:
-            self._end_reading(REFUSE if self._incoming is not None else END)
+            self._end_reading(states.REFUSE if self._incoming is not None else states.END)
         self._queue.clear()
 
     def _refuse(self, status: int, reason: str) -> None:
         """Respond with an error after the responses that are due, and read no more."""
-        if self._reading in ENDED:
+        if self._reading in states.ENDED:
             self._feed = _ignore
             return
-        exchange = self._end_reading(REFUSE)
+        exchange = self._end_reading(states.REFUSE)
         log.info("a request was refused with %d: %s", status, reason)
         if exchange is not None and exchange is self._current:
             self.break_off(exchange, status, reason)
         elif exchange is not None and exchange.ended:
             self._close()
         elif self._current is None:
-            self.write(self._plain(status, reason))
+            self.write(self._plain_response(status, reason))
             self._close()
         else:
-            self._refusal = self._plain(status, reason)
+            self._refusal = self._plain_response(status, reason)
 
     def break_off(self, exchange: Exchange, status: int, reason: str) -> None:
         """End the current exchange and the connection, with an error if the response has not begun."""
         exchange.drop()
         self._served.total_requests += 1
-        self._end_reading(REFUSE)
+        self._end_reading(states.REFUSE)
         self._refusal = b""
         self._queue.clear()
-        self._writing = WRITING[self._writing][FINISH]
+        self._writing = states.WRITING[self._writing][states.FINISH]
         self._current = None
         if exchange.begun:
             self._close_now()
         else:
-            self.write(self._plain(status, reason))
+            self.write(self._plain_response(status, reason))
             self._close()
-
-    def _plain(self, status: int, reason: str) -> bytes:
-        self._state_defaults()
-        body = reason.encode()
-        fields = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n" % len(body)
-        return b"".join((status_line(status), self._defaults, fields, _CLOSE, b"\r\n", body))
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -549,14 +441,14 @@ class ServerConnection(asyncio.Protocol):
         Else the system could reset the connection, and the client lose responses that it has not read
         (RFC 9112, 9.6).
         """
-        if self._reading is LAST_BODY:
-            self._end_reading(REFUSE)
+        if self._reading is states.LAST_BODY:
+            self._end_reading(states.REFUSE)
         if self._transport.is_closing():
             return
-        if self._reading is not CUT or not self._transport.can_write_eof():
+        if self._reading is not states.CUT or not self._transport.can_write_eof():
             self._close_now()
             return
-        self._writing = WRITING[self._writing][LINGERS]
+        self._writing = states.WRITING[self._writing][states.LINGER]
         self._transport.write_eof()
         if self.reading_paused:
             self.read_on()
@@ -564,7 +456,7 @@ class ServerConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(LINGER, self._look)
 
     def _close_now(self) -> None:
-        self._writing = WRITING[self._writing][CLOSE]
+        self._writing = states.WRITING[self._writing][states.CLOSE]
         self._transport.close()
 
     @property
@@ -576,7 +468,7 @@ class ServerConnection(asyncio.Protocol):
         if self._transport.is_closing():
             self._look_at_unsent()
             return
-        if len(self._held) > HIGH_WATER and self._has_hung_up():
+        if len(self._held) > HIGH_WATER and _has_hung_up(self._transport):
             self._transport.abort()
             return
         patience = self._patience()
@@ -586,30 +478,20 @@ class ServerConnection(asyncio.Protocol):
             self._lose_patience()
 
     def _patience(self) -> float | None:
-        if self._writing is LINGERING:
+        if self._writing is states.LINGERING:
             return LINGER
         if self._incoming is not None:
             return None if self.reading_paused else HEAD_TIMEOUT
-        if self._writing is ANSWERING:
+        if self._writing is states.ANSWERING:
             return None
-        return self._idle_timeout if self._reading is IDLE else HEAD_TIMEOUT
+        return self._idle_timeout if self._reading is states.IDLE else HEAD_TIMEOUT
 
     def _lose_patience(self) -> None:
         exchange = self._incoming
-        if self._reading is HEAD or (exchange is not None and not exchange.ended):
+        if self._reading is states.HEAD or (exchange is not None and not exchange.ended):
             self._refuse(408, "The request did not come to its end in time")
         else:
             self._close_now()
-
-    def _has_hung_up(self) -> bool:
-        """Whether the client has closed the connection behind bytes that are still unread; few systems can tell."""
-        flag = getattr(select, "POLLRDHUP", None)
-        socket = self._transport.get_extra_info("socket")
-        if flag is None or socket is None:
-            return False
-        poll = select.poll()
-        poll.register(socket.fileno(), flag)
-        return bool(poll.poll(0))
 
     def _look_at_unsent(self) -> None:
         """Abort a closing connection whose client has read nothing for HEAD_TIMEOUT seconds."""
@@ -621,12 +503,6 @@ class ServerConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(HEAD_TIMEOUT, self._look)
 
 
-async def _unavailable(_scope: Scope, _receive: Receive, send: Send) -> None:
-    fields = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": 503, "headers": fields})
-    await send({"type": "http.response.body", "body": b"Service Unavailable"})
-
-
 def _address(told: object) -> tuple[str, int | None] | None:
     match told:
         case (str(host), int(port), *_):
@@ -635,6 +511,17 @@ def _address(told: object) -> tuple[str, int | None] | None:
             return told, None
         case _:
             return None
+
+
+def _has_hung_up(transport: asyncio.Transport) -> bool:
+    """Whether the client has closed the connection behind bytes that are still unread; few systems can tell."""
+    flag = getattr(select, "POLLRDHUP", None)
+    socket = transport.get_extra_info("socket")
+    if flag is None or socket is None:
+        return False
+    poll = select.poll()
+    poll.register(socket.fileno(), flag)
+    return bool(poll.poll(0))
 
 
 def _ignore(_data: bytes) -> None: ...

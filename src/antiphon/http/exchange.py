@@ -2,37 +2,21 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from functools import lru_cache
-from http import HTTPStatus
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
+
+from antiphon.http.heads import Head, head_of
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 log = logging.getLogger("antiphon")
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CHUNKED: Final = b"transfer-encoding: chunked\r\n"
-_OURS: Final = frozenset((b"content-length", b"transfer-encoding", b"connection"))
-_BODILESS: Final = frozenset((204, 304))
-_NO_TOKEN: Final = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
-_NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-
-
-class Head(NamedTuple):
-    """The start of a response, checked."""
-
-    start: bytes
-    fields: bytes
-    length: int | None
-    bodiless: bool
-    closes: bool
 
 
 class Connection(Protocol):
@@ -169,7 +153,7 @@ class Exchange:
         if kind == "http.response.start":
             if self._head is not None:
                 raise RuntimeError("http.response.start was sent twice")
-            self._head = _head_of(event)
+            self._head = head_of(event)
             return
         if kind != "http.response.body" or self._head is None or self.ended:
             raise RuntimeError(f"{kind} cannot be sent {'after the response' if self.ended else 'here'}")
@@ -223,53 +207,10 @@ class Exchange:
             self._connection.break_off(self, 500, "Internal Server Error")
 
 
-def _head_of(event: Event) -> Head:
-    status, headers = event["status"], tuple(event.get("headers", ()))
-    try:
-        return _known_head(status, headers) if len(headers) < 3 else _read_head(status, headers)
-    except TypeError:  # a pair that is a list
-        return _read_head(status, tuple((bytes(name), bytes(value)) for name, value in headers))
-
-
-def _read_head(status: int, headers: Fields) -> Head:
-    if not 200 <= status <= 999:
-        raise RuntimeError(f"{status} is not the status of a response")
-    lines: list[bytes] = []
-    length: int | None = None
-    closes = False
-    for given, value in headers:
-        name = given.lower()
-        if not name or _NO_TOKEN.search(name) or _NO_VALUE.search(value):
-            raise RuntimeError(f"{given!r}: {value!r} is not a valid header")
-        if name in _OURS:
-            if name == b"content-length":
-                if length is not None or not value.isdigit():
-                    raise RuntimeError(f"{value!r} cannot be the content-length")
-                length = int(value)
-            elif name == b"transfer-encoding":
-                if value.lower() != b"chunked":
-                    raise RuntimeError(f"{value!r} cannot be the transfer-encoding")
-                continue
-            else:
-                tokens = {token.strip() for token in value.lower().split(b",")}
-                closes = closes or b"close" in tokens
-                if tokens <= {b"close", b"keep-alive"}:
-                    continue
-        lines.append(b"%b: %b\r\n" % (name, value))
-    return Head(status_line(status), b"".join(lines), length, status in _BODILESS, closes)
-
-
-# Short heads come again; a longer one may name a session, and come once.
-_known_head = lru_cache(maxsize=512)(_read_head)
-
-
-@lru_cache(maxsize=128)
-def status_line(status: int) -> bytes:
-    try:
-        phrase = HTTPStatus(status).phrase.encode()
-    except ValueError:
-        phrase = b""
-    return b"HTTP/1.1 %d %b\r\n" % (status, phrase)
+async def unavailable(_scope: Scope, _receive: Receive, send: Send) -> None:
+    fields = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 503, "headers": fields})
+    await send({"type": "http.response.body", "body": b"Service Unavailable"})
 
 
 def release(waiters: Iterable["asyncio.Future[None]"]) -> None:

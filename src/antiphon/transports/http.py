@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from time import time
 
 from antiphon.errors import Disconnected, PeerBroken, Refused
-from antiphon.http.client import MAX_CONNECTIONS, Connection, Pool, proxy_for
+from antiphon.http.client import MAX_CONNECTIONS, ClientConnection, Pool, proxy_for
 from antiphon.transports.link import OnNotification, read_message, refusal, tell
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
@@ -21,6 +21,13 @@ _OURS = {
     *("content-length", "transfer-encoding", "host", "connection"),
     *("mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id"),
 }
+
+
+class Response(ClientConnection):
+    """A connection to read a response from, whose faults are a client's errors."""
+
+    lost = Disconnected
+    broken = PeerBroken
 
 
 class HttpLink:
@@ -38,7 +45,7 @@ class HttpLink:
     ) -> None:
         self.url = url
         self._headers = _lines(headers or {})
-        self._pool = Pool(url, proxy=proxy or proxy_for(url, os.environ), tls=tls, limit=max_connections)
+        self._pool = Pool(url, proxy=proxy or proxy_for(url, os.environ), tls=tls, limit=max_connections, kind=Response)
         self._max_reply = max_reply
 
     async def open(self) -> None:
@@ -61,15 +68,17 @@ class HttpLink:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def exchange(self, verb: str, headers: Mapping[str, str], body: bytes = b"") -> Connection:
+    async def exchange(self, verb: str, headers: Mapping[str, str], body: bytes = b"") -> ClientConnection:
         """A request of any kind, and the head of its response, for who reads that himself and gives it back."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return await self._pool.send(verb, self._headers + lines, body)
 
-    def give_back(self, connection: Connection, *, answered: bool) -> None:
+    def give_back(self, connection: ClientConnection, *, answered: bool) -> None:
         self._pool.release(connection, answered=answered)
 
-    async def _reply(self, response: Connection, id_: object, on_notification: OnNotification | None) -> JsonObject:
+    async def _reply(
+        self, response: ClientConnection, id_: object, on_notification: OnNotification | None
+    ) -> JsonObject:
         kind = content_type(response)
         if response.status == 200 and kind == "text/event-stream":
             return await self._streamed(response, id_, on_notification)
@@ -78,7 +87,9 @@ class HttpLink:
             raise refused(response, body)
         return read_message(body)
 
-    async def _streamed(self, response: Connection, id_: object, on_notification: OnNotification | None) -> JsonObject:
+    async def _streamed(
+        self, response: ClientConnection, id_: object, on_notification: OnNotification | None
+    ) -> JsonObject:
         events = Events(self._max_reply)
         while chunk := await response.next_chunk():
             try:
@@ -95,11 +106,11 @@ class HttpLink:
         raise Disconnected("The server closed the stream before it had answered")
 
 
-def content_type(response: Connection) -> str:
+def content_type(response: ClientConnection) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def refused(response: Connection, body: bytes) -> Refused:
+def refused(response: ClientConnection, body: bytes) -> Refused:
     """What a response says that carries no reply: the server's own error if there is one, else HTTP's."""
     status, headers = response.status, response.headers
     retry_after = _retry_after(headers.get("retry-after"))

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
-from antiphon.http.client import Connection
+from antiphon.http.client import ClientConnection
 from antiphon.legacy.client.call import Call, Ear, SessionLost
 from antiphon.legacy.client.events import Events
 from antiphon.transports.http import MAX_REPLY, HttpLink, content_type, refused
@@ -137,7 +137,7 @@ class HttpWire:
             status=fault.status,
         )
 
-    async def _read(self, link: HttpLink, response: Connection, events: Events, call: Call) -> bool:
+    async def _read(self, link: HttpLink, response: ClientConnection, events: Events, call: Call) -> bool:
         """All that a response brings; whether the reply to the call was in it."""
         answered = False
         try:
@@ -157,7 +157,7 @@ class HttpWire:
             link.give_back(response, answered=answered)
         return answered
 
-    async def _heard(self, response: Connection, events: Events, call: Call | None) -> bool:
+    async def _heard(self, response: ClientConnection, events: Events, call: Call | None) -> bool:
         """The messages of a stream, to its end or to the reply that ends it."""
         try:
             while chunk := await response.next_chunk():
@@ -212,13 +212,13 @@ class HttpWire:
             in_vain = in_vain + 1 if events.last_id == seen else 0
         raise Disconnected(f"The stream broke, and nothing came of taking it up {ATTEMPTS} times")
 
-    def _check_session(self, response: Connection, body: bytes) -> None:
+    def _check_session(self, response: ClientConnection, body: bytes) -> None:
         lost = self._loss(response, body)
         if lost is not None:
             self._lost = True
             raise lost
 
-    def _loss(self, response: Connection, body: bytes) -> SessionLost | None:
+    def _loss(self, response: ClientConnection, body: bytes) -> SessionLost | None:
         """What a server says to those who come from a session that it ended (Session Management, 3).
 
         That is a 404. Some say 400, as to those who name no session at all: it counts if it speaks of that.
@@ -232,7 +232,7 @@ class HttpWire:
             return None
         return SessionLost(f"The server ended the session: {refusal}", refusal)
 
-    def _greeted(self, response: Connection, call: Call) -> None:
+    def _greeted(self, response: ClientConnection, call: Call) -> None:
         """Session Management, 1: the response to ``initialize`` may name a session."""
         session = response.headers.get("mcp-session-id")
         if session is None or call.message["method"] != "initialize":
@@ -289,7 +289,7 @@ class HttpWire:
             self._aside.give_back(response, answered=False)
         return True
 
-    async def _may_return(self, response: Connection) -> bool:
+    async def _may_return(self, response: ClientConnection) -> bool:
         """Whether the server's own stream is worth trying again, now that it was refused."""
         lost: SessionLost | None = None
         if response.status == 404:

@@ -14,13 +14,12 @@ from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from antiphon.errors import CallFailed, Disconnected
-from antiphon.http.client import Connection
 from antiphon.http.exchange import Receive, Scope, Send
 from antiphon.testing.cassette.format import CassetteBroken
 from antiphon.testing.cassette.http_listener import Site, body_of, gone, headers_of, say
 from antiphon.testing.cassette.placeholders import Strand
 from antiphon.testing.cassette.recording import Line, Scribe, read_line
-from antiphon.transports.http import MAX_REPLY
+from antiphon.transports.http import MAX_REPLY, Response
 from antiphon.wire.sse import Events
 
 PAUSE: Final = 1.0
@@ -35,7 +34,7 @@ _TELLING: Final = frozenset({"www-authenticate", "retry-after", "location"})
 """Headers of a response without which its status cannot be understood."""
 
 
-class Upstream(Connection):
+class Upstream(Response):
     """A connection to the server that keeps the headers as they were, repeated ones too."""
 
     def __init__(self) -> None:
@@ -134,7 +133,7 @@ class Gateway(Site):
 class Ear:
     """Hears the messages in a response."""
 
-    def __init__(self, scribe: Scribe, line: Line, strand: Strand | None, response: Connection) -> None:
+    def __init__(self, scribe: Scribe, line: Line, strand: Strand | None, response: Response) -> None:
         self._scribe = scribe
         self._line = line
         self._strand = strand
