@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import httptools
 
 from antiphon.http import states
-from antiphon.http.exchange import Application, Exchange, release, unavailable
+from antiphon.http.exchange import Application, Exchange, unavailable
 from antiphon.http.heads import CLOSE, Head, Target, plain, read_target, refusal_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ServerConnection(asyncio.Protocol):
         self._feed: Callable[[bytes], object] = self._parser.feed_data
         self._stated: object = None
         self._defaults = b""
-        # The request that is being read.
+        # The request that is read.
         self._reading = states.NEW
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -72,13 +72,13 @@ class ServerConnection(asyncio.Protocol):
         self._incoming: Exchange | None = None
         """The exchange whose body is arriving: set in the states BODY and LAST_BODY."""
         self._unfruitful: int | None = None
-        """Bytes that have arrived since the last piece of a body or begin of a head; None where there is a new one."""
+        """Bytes since the last read that began a head or added to a body; None in that read."""
         self._url_seen = b""
         self._target: Target = ("", b"", b"")
         self.reading_paused = False
         self._held = bytearray()
         """What has arrived since. The socket is still read for a while, to notice a client that goes."""
-        # The requests that are being answered.
+        # The requests that are answered.
         self._writing = states.FREE
         self._current: Exchange | None = None
         """The exchange that is being answered: set in the state ANSWERING."""
@@ -86,7 +86,7 @@ class ServerConnection(asyncio.Protocol):
         self._refusal = b""
         """A response to send after those that are due."""
         self.writing_paused = False
-        self._blocked: list[asyncio.Future[None]] = []
+        self._writable = asyncio.Event()
         self._unsent = 0
 
     # --- asyncio.Protocol -----------------------------------------------------------------------------------------
@@ -104,10 +104,7 @@ class ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.reading_paused:
             self._hold(data)
-        else:
-            self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
+            return
         try:
             self._feed(data)
         except httptools.HttpParserUpgrade as pause:
@@ -136,21 +133,16 @@ class ServerConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writing_paused = True
+        self._writable.clear()
 
     def resume_writing(self) -> None:
         self.writing_paused = False
-        blocked, self._blocked = self._blocked, []
-        release(blocked)
+        self._writable.set()
 
     async def drained(self) -> None:
+        """Wait until more can be written."""
         while self.writing_paused:
-            waiter = self.new_waiter()
-            self._blocked = [other for other in self._blocked if not other.done()]
-            self._blocked.append(waiter)
-            await waiter
-
-    def new_waiter(self) -> "asyncio.Future[None]":
-        return self._loop.create_future()
+            await self._writable.wait()
 
     def shutdown(self) -> None:
         """Close if the connection is idle, else after the responses that are due; uvicorn calls this when it stops.
@@ -228,9 +220,8 @@ class ServerConnection(asyncio.Protocol):
             knows_chunks=version == "1.1",
             expects=self._expects and version == "1.1",
         )
-        self._reading = states.READING[states.HEAD][
-            states.TAKE if version == "1.1" and parser.should_keep_alive() else states.TAKE_LAST
-        ]
+        event = states.TAKE if version == "1.1" and parser.should_keep_alive() else states.TAKE_LAST
+        self._reading = states.READING[self._reading][event]
         self._incoming = exchange
         self._take_on(exchange)
 
@@ -279,7 +270,7 @@ class ServerConnection(asyncio.Protocol):
         fields = [name + b": " + value + b"\r\n" for name, value in self._headers if name != b"upgrade"]
         self._parser = httptools.HttpRequestParser(self)
         self._feed = self._parser.feed_data
-        self._parse(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(fields), rest))
+        self.data_received(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(fields), rest))
 
     def _refuse_unreadable(self, fault: httptools.HttpParserError) -> None:
         if isinstance(fault, httptools.HttpParserCallbackError):
@@ -323,7 +314,7 @@ class ServerConnection(asyncio.Protocol):
             held, self._held = bytes(self._held), bytearray()
             if len(held) > HIGH_WATER and not self._transport.is_closing():
                 self._transport.resume_reading()
-            self._parse(held)
+            self.data_received(held)
 
     def _end_reading(self, event: states.ReadEvent) -> Exchange | None:
         """Ignore what arrives from here on; returns the exchange whose body was arriving."""
@@ -376,12 +367,8 @@ class ServerConnection(asyncio.Protocol):
             self._end_after_this()
         if self._stated is not self._served.default_headers:
             self._state_defaults()
-        return (
-            head.start,
-            self._defaults,
-            head.fields,
-            CLOSE if self._reading in states.ENDING and not self._queue else b"",
-        )
+        last = CLOSE if self._reading in states.ENDING and not self._queue else b""
+        return head.start, self._defaults, head.fields, last
 
     def _state_defaults(self) -> None:
         """uvicorn puts a new list there every second, with the date."""
@@ -404,7 +391,6 @@ class ServerConnection(asyncio.Protocol):
     def _refuse(self, status: int, reason: str) -> None:
         """Respond with an error after the responses that are due, and read no more."""
         if self._reading in states.ENDED:
-            self._feed = _ignore
             return
         exchange = self._end_reading(states.REFUSE)
         log.info("a request was refused with %d: %s", status, reason)

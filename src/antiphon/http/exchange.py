@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Protocol, TypeAlias
 
 from antiphon.http.heads import Head, head_of
@@ -25,8 +25,6 @@ class Connection(Protocol):
     write: Callable[[bytes], None]
     reading_paused: bool
     writing_paused: bool
-
-    def new_waiter(self) -> "asyncio.Future[None]": ...
 
     def read_on(self) -> None:
         """Parse again, unless too much still waits."""
@@ -68,7 +66,7 @@ class Exchange:
     _head: Head | None = None
     _chunked = False
     _left: int | None = None
-    _waiters: list[asyncio.Future[None]] | None = None
+    _news: asyncio.Event | None = None
 
     def __init__(
         self, connection: Connection, scope: Scope, *, is_head: bool, knows_chunks: bool, expects: bool
@@ -105,7 +103,9 @@ class Exchange:
             if self.expects and self.more and not self.begun:
                 self.expects = False
                 self._connection.write(_CONTINUE)
-            await self._news()
+            if self._news is None:
+                self._news = asyncio.Event()
+            await self._news.wait()
         return {"type": "http.disconnect"}
 
     def _take(self) -> Event:
@@ -115,12 +115,6 @@ class Exchange:
         if self._connection.reading_paused:
             self._connection.read_on()  # which may bring the rest
         return {"type": "http.request", "body": bytes(body), "more_body": more}
-
-    async def _news(self) -> None:
-        waiter = self._connection.new_waiter()
-        self._waiters = [other for other in self._waiters or () if not other.done()]
-        self._waiters.append(waiter)
-        await waiter
 
     def add(self, piece: bytes) -> None:
         if not self.body:
@@ -132,9 +126,9 @@ class Exchange:
         self.wake()
 
     def wake(self) -> None:
-        if self._waiters is not None:
-            waiters, self._waiters = self._waiters, None
-            release(waiters)
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     def drop(self) -> None:
         """Give up the response: the application receives ``http.disconnect``, and what it sends is ignored."""
@@ -211,9 +205,3 @@ async def unavailable(_scope: Scope, _receive: Receive, send: Send) -> None:
     fields = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": 503, "headers": fields})
     await send({"type": "http.response.body", "body": b"Service Unavailable"})
-
-
-def release(waiters: Iterable["asyncio.Future[None]"]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
