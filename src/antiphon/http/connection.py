@@ -125,7 +125,7 @@ class ServerConnection(asyncio.Protocol):
         self._end_reading(states.STOP)
         self._parser = None
         self._queue.clear()
-        self._writing = states.WRITING[self._writing][states.CLOSE]
+        self._writing = states.CLOSE[self._writing]
         if self._current is not None:
             self._current.drop()
             self._current = None
@@ -164,7 +164,7 @@ class ServerConnection(asyncio.Protocol):
         self._hosts = 0
         self._expects = self._odd_coding = False
         self._unfruitful = None
-        self._reading = states.READING[self._reading][states.BEGIN]
+        self._reading = states.BEGIN[self._reading]
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -221,7 +221,7 @@ class ServerConnection(asyncio.Protocol):
             expects=self._expects and version == "1.1",
         )
         event = states.TAKE if version == "1.1" and parser.should_keep_alive() else states.TAKE_LAST
-        self._reading = states.READING[self._reading][event]
+        self._reading = event[self._reading]
         self._incoming = exchange
         self._take_on(exchange)
 
@@ -235,7 +235,7 @@ class ServerConnection(asyncio.Protocol):
             self._pause()
 
     def on_message_complete(self) -> None:
-        self._reading = states.READING[self._reading][states.COMPLETE]
+        self._reading = states.COMPLETE[self._reading]
         if self._reading is not states.IDLE:
             self._feed = _ignore
         exchange = self._incoming
@@ -270,6 +270,7 @@ class ServerConnection(asyncio.Protocol):
         fields = [name + b": " + value + b"\r\n" for name, value in self._headers if name != b"upgrade"]
         self._parser = httptools.HttpRequestParser(self)
         self._feed = self._parser.feed_data
+        self.reading_paused = False  # one read is parsed to its end
         self.data_received(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(fields), rest))
 
     def _refuse_unreadable(self, fault: httptools.HttpParserError) -> None:
@@ -318,7 +319,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _end_reading(self, event: states.ReadEvent) -> Exchange | None:
         """Ignore what arrives from here on; returns the exchange whose body was arriving."""
-        self._reading = states.READING[self._reading][event]
+        self._reading = event[self._reading]
         self._feed = _ignore
         exchange, self._incoming = self._incoming, None
         if self._queue and self._queue[-1][0] is exchange:
@@ -340,7 +341,7 @@ class ServerConnection(asyncio.Protocol):
             self._end_reading(states.REFUSE)
 
     def _start(self, exchange: Exchange, application: Application) -> None:
-        self._writing = states.WRITING[self._writing][states.START]
+        self._writing = states.START[self._writing]
         self._current = exchange
         exchange.task = task = self._loop.create_task(exchange.run(application, self._tasks))
         self._tasks.add(task)
@@ -349,7 +350,7 @@ class ServerConnection(asyncio.Protocol):
         """Go on to the next exchange: the current response is complete."""
         self._served.total_requests += 1
         self._since = self._loop.time()
-        self._writing = states.WRITING[self._writing][states.FINISH]
+        self._writing = states.FINISH[self._writing]
         self._current = None
         if self._queue:
             self._start(*self._queue.popleft())
@@ -383,7 +384,7 @@ class ServerConnection(asyncio.Protocol):
         """Make the current response the last: drop what is queued, and read no more than the rest of its request."""
         self._refusal = b""
         if self._incoming is not None and self._incoming is self._current:
-            self._reading = states.READING[self._reading][states.END]
+            self._reading = states.END[self._reading]
         else:
             self._end_reading(states.REFUSE if self._incoming is not None else states.END)
         self._queue.clear()
@@ -411,7 +412,7 @@ class ServerConnection(asyncio.Protocol):
         self._end_reading(states.REFUSE)
         self._refusal = b""
         self._queue.clear()
-        self._writing = states.WRITING[self._writing][states.FINISH]
+        self._writing = states.FINISH[self._writing]
         self._current = None
         if exchange.begun:
             self._close_now()
@@ -434,7 +435,7 @@ class ServerConnection(asyncio.Protocol):
         if self._reading is not states.CUT or not self._transport.can_write_eof():
             self._close_now()
             return
-        self._writing = states.WRITING[self._writing][states.LINGER]
+        self._writing = states.LINGER[self._writing]
         self._transport.write_eof()
         if self.reading_paused:
             self.read_on()
@@ -442,7 +443,7 @@ class ServerConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(LINGER, self._look)
 
     def _close_now(self) -> None:
-        self._writing = states.WRITING[self._writing][states.CLOSE]
+        self._writing = states.CLOSE[self._writing]
         self._transport.close()
 
     @property

@@ -164,7 +164,8 @@ class Exchange:
         self.begun = True
         if not more:
             self.ended = True
-            self.wake()
+            if self._news is not None:
+                self.wake()
             connection.finish()
 
     def _first(self, head: Head, body: bytes, more: bool) -> bytes:

@@ -1,10 +1,11 @@
-"""The states of an HTTP/1.1 connection: ``READING`` says what may arrive next, ``WRITING`` what may be sent next.
+"""The states of an HTTP/1.1 connection: what is read next, and what is written next.
 
-A connection looks its next state up: ``READING[state][event]``. A transition that is not in its table raises KeyError.
+An event is a table: from each state in which it may happen to the state that follows. So a connection looks its next
+state up, ``BEGIN[state]``, and an event that may not happen in a state raises KeyError.
 """
 
 from enum import IntEnum, auto
-from typing import Final
+from typing import Final, TypeAlias
 
 
 # An IntEnum, since a plain Enum runs Python code for each look-up in a dict.
@@ -29,23 +30,6 @@ class Reading(IntEnum):
     """The server stops, or the connection is lost: what arrives is ignored, and the client given no more time."""
 
 
-class ReadEvent(IntEnum):
-    BEGIN = auto()
-    """The first byte of a request."""
-    TAKE = auto()
-    """A head is complete, and the application gets the request."""
-    TAKE_LAST = auto()
-    """The same, and the client says that it is its last."""
-    COMPLETE = auto()
-    """The last byte of a request."""
-    END = auto()
-    """The response under way is the connection's last."""
-    REFUSE = auto()
-    """Nothing further can be read, or is worth reading."""
-    STOP = auto()
-    """The server stops, or the connection is lost."""
-
-
 class Writing(IntEnum):
     """What is sent to the client."""
 
@@ -59,37 +43,39 @@ class Writing(IntEnum):
     """Both sides are closed."""
 
 
-class WriteEvent(IntEnum):
-    START = auto()
-    FINISH = auto()
-    LINGER = auto()
-    CLOSE = auto()
-
+ReadEvent: TypeAlias = dict[Reading, Reading]
+WriteEvent: TypeAlias = dict[Writing, Writing]
 
 # Globals, since an enum's attribute takes three times as long to look up.
 NEW, IDLE, HEAD, BODY, LAST_BODY, DONE, CUT, STOPPED = Reading
-BEGIN, TAKE, TAKE_LAST, COMPLETE, END, REFUSE, STOP = ReadEvent
 FREE, ANSWERING, LINGERING, CLOSED = Writing
-START, FINISH, LINGER, CLOSE = WriteEvent
 
-READING: Final[dict[Reading, dict[ReadEvent, Reading]]] = {
-    NEW: {BEGIN: HEAD, REFUSE: CUT, STOP: STOPPED},
-    IDLE: {BEGIN: HEAD, END: DONE, REFUSE: CUT, STOP: STOPPED},
-    # The parser completes a request for another protocol after its head.
-    HEAD: {TAKE: BODY, TAKE_LAST: LAST_BODY, COMPLETE: IDLE, END: CUT, REFUSE: CUT, STOP: STOPPED},
-    BODY: {COMPLETE: IDLE, END: LAST_BODY, REFUSE: CUT, STOP: STOPPED},
-    LAST_BODY: {COMPLETE: DONE, END: LAST_BODY, REFUSE: CUT, STOP: STOPPED},
-    # The parser reports all that one read brought, also after the end.
-    DONE: {BEGIN: DONE, COMPLETE: DONE, END: DONE, REFUSE: CUT, STOP: STOPPED},
-    CUT: {BEGIN: CUT, COMPLETE: CUT, END: CUT, REFUSE: CUT, STOP: STOPPED},
-    STOPPED: {BEGIN: STOPPED, COMPLETE: STOPPED, END: STOPPED, REFUSE: STOPPED, STOP: STOPPED},
-}
-WRITING: Final[dict[Writing, dict[WriteEvent, Writing]]] = {
-    FREE: {START: ANSWERING, LINGER: LINGERING, CLOSE: CLOSED},
-    ANSWERING: {FINISH: FREE, CLOSE: CLOSED},
-    LINGERING: {CLOSE: CLOSED},
-    CLOSED: {CLOSE: CLOSED},
-}
+_ENDED: Final = {DONE: DONE, CUT: CUT, STOPPED: STOPPED}
+
+# The parser reports all that one read brought, so requests may begin and complete after the end.
+BEGIN: Final[ReadEvent] = {NEW: HEAD, IDLE: HEAD, **_ENDED}
+"""The first byte of a request."""
+TAKE: Final[ReadEvent] = {HEAD: BODY}
+"""A head is complete, and the application gets the request."""
+TAKE_LAST: Final[ReadEvent] = {HEAD: LAST_BODY}
+"""The same, and the client says that it is its last."""
+# The parser completes a request for another protocol after its head.
+COMPLETE: Final[ReadEvent] = {HEAD: IDLE, BODY: IDLE, LAST_BODY: DONE, **_ENDED}
+"""The last byte of a request."""
+END: Final[ReadEvent] = {IDLE: DONE, HEAD: CUT, BODY: LAST_BODY, LAST_BODY: LAST_BODY, **_ENDED}
+"""The response under way is the connection's last."""
+REFUSE: Final[ReadEvent] = {**dict.fromkeys(Reading, CUT), STOPPED: STOPPED}
+"""Nothing further can be read, or is worth reading."""
+STOP: Final[ReadEvent] = dict.fromkeys(Reading, STOPPED)
+"""The server stops, or the connection is lost."""
+
+START: Final[WriteEvent] = {FREE: ANSWERING}
+FINISH: Final[WriteEvent] = {ANSWERING: FREE}
+LINGER: Final[WriteEvent] = {FREE: LINGERING}
+CLOSE: Final[WriteEvent] = dict.fromkeys(Writing, CLOSED)
+
+READING: Final = (BEGIN, TAKE, TAKE_LAST, COMPLETE, END, REFUSE, STOP)
+WRITING: Final = (START, FINISH, LINGER, CLOSE)
 ARRIVING: Final = frozenset((HEAD, BODY, LAST_BODY))
 """States in which a part of a request has arrived."""
 ENDED: Final = frozenset((DONE, CUT, STOPPED))
