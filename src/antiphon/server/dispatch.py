@@ -532,7 +532,18 @@ class Service(Registry):
         outer: Route = route
         for middleware in reversed(self._middleware):
             outer = _around(middleware, outer)
-        return outer
+
+        async def outermost(ctx: Context) -> Any:
+            ctx._task = asyncio.current_task()
+            try:
+                return await outer(ctx)
+            except asyncio.CancelledError as fault:
+                signal = None if ctx._settling is None else ctx._settling.heard(fault)
+                if signal is None:
+                    raise
+                raise signal from None
+
+        return outermost
 
 
 def _as_error(fault: BaseException, ctx: Context | None) -> ProtocolError:
