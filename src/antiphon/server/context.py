@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, overload
@@ -45,6 +46,7 @@ P = ParamSpec("P")
 
 _step: contextvars.ContextVar["asyncio.Task[Any] | None"] = contextvars.ContextVar("step", default=None)
 """The task of the step that runs here, if one does: a question inside it must not wait for it."""
+_UNOBSERVED = nullcontext()
 _PUSHES = 3
 """How often an older client is asked the same question before its unfit answers end the call."""
 in_threads: contextvars.ContextVar[object] = contextvars.ContextVar("in_threads", default=None)
@@ -70,6 +72,14 @@ class Steps(Protocol):
     async def once(self, key: str, run: Callable[[], Awaitable[bytes]], ttl: float) -> bytes: ...
 
 
+class StepObserver(Protocol):
+    """A test's view of a server: see `Service.rehearsal`."""
+
+    def step(self, key: str) -> AbstractContextManager[None]:
+        """Enter this around what runs once and is recorded: a step, or ``ctx.now()`` (":now") and ``ctx.random()``."""
+        ...
+
+
 class Host(Protocol):
     """The server, as far as a handler's context knows it."""
 
@@ -81,6 +91,8 @@ class Host(Protocol):
     def clock(self) -> Callable[[], float]: ...
     @property
     def shared_steps(self) -> Steps | None: ...
+    @property
+    def observer(self) -> StepObserver | None: ...
 
     async def in_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -471,8 +483,13 @@ class Context:
         self._claim(key)
         steps = self._conversation().journal.steps
         if key not in steps:
-            steps[key] = msgspec.json.encode(make())
+            with self._observed(base):
+                steps[key] = msgspec.json.encode(make())
         return msgspec.json.decode(steps[key])
+
+    def _observed(self, key: str) -> AbstractContextManager[None]:
+        observer = self.server.observer
+        return _UNOBSERVED if observer is None else observer.step(key)
 
     async def _guarded(self, run: Coroutine[Any, Any, bytes]) -> bytes:
         """Await a step so that neither a sibling's question nor a task group's end can stop it half-way."""
@@ -501,11 +518,12 @@ class Context:
 
         talk = self._conversation()
         shared = self.server.shared_steps if talk.journal.round > 1 else None
-        if shared is None:
-            recorded = await once()
-        else:
-            # A copy of this leg may arrive as long as its token lives.
-            recorded = await shared.once(f"{self.flow}:{key}", once, self._expires - self.server.clock())
+        with self._observed(key):
+            if shared is None:
+                recorded = await once()
+            else:
+                # A copy of this leg may arrive as long as its token lives.
+                recorded = await shared.once(f"{self.flow}:{key}", once, self._expires - self.server.clock())
         talk.journal.steps[key] = recorded
         return recorded
 
