@@ -453,13 +453,13 @@ class Context:
         if not self._call.row.asks:
             raise CannotAsk(f"{self._call.method} may not ask: only tools, prompts and resources do", required={})
 
-    async def _end(self, signal: BaseException, *, at_once: bool = False) -> NoReturn:
+    def _end(self, signal: BaseException, *, at_once: bool = False) -> Coroutine[Any, Any, NoReturn]:
         """End the run for a question that gets no answer in it; see settling.py for how."""
         settling = self._settled_by()
         inside = _step.get()
         if inside is not None:
             settling.running.discard(inside)
-        await settling.end(signal, at_once=at_once)
+        return settling.end(signal, at_once=at_once)
 
     def _settled_by(self) -> Settling:
         if self._settling is None:

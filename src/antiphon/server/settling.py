@@ -52,7 +52,10 @@ class Settling:
         current = asyncio.current_task()
         try:
             if current is self._task:
-                await self._complete_own(turns)
+                asked = self._talk.asked
+                await asyncio.sleep(0)
+                if self._talk.asked != asked or self.running:
+                    await self._complete(turns)
             else:
                 await self._complete(turns)
                 self.interrupt(signal)
@@ -100,13 +103,6 @@ class Settling:
                 _retrieve(task)
 
     # --- inside ---------------------------------------------------------------------------------------------------
-
-    async def _complete_own(self, turns: int) -> None:
-        asked = self._talk.asked
-        if turns:
-            await asyncio.sleep(0)
-        if self._talk.asked != asked or self.running:
-            await self._complete(turns)
 
     async def _complete(self, turns: int) -> None:
         asked, quiet = self._talk.asked, 0
