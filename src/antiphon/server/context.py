@@ -50,17 +50,25 @@ _SETTLED = 8
 """Turns of the event loop without a new question after which a round of parallel questions is complete."""
 
 
-class Channel(Protocol):
-    """The way back to the peer while a call runs; each transport has one.
-
-    The channel of an older client has more: ``push(name, request) -> response`` puts a question to it at once, and
-    ``hang_up(retry)`` lets go of the connection, to which the client comes back.
-    """
-
-    async def emit(self, message: JsonObject) -> None: ...
+Push: TypeAlias = Callable[[str, JsonObject], Coroutine[Any, Any, object]]
 
 
-Push: TypeAlias = Callable[[str, JsonObject], Awaitable[object]]
+class Channel:
+    """The way back to the peer while a call runs; each transport has one."""
+
+    __slots__ = ()
+    push: Push | None = None
+    """Asks ``(name, request)`` in the middle of the call and gives the response; None where a round ends with it."""
+
+    async def emit(self, message: JsonObject) -> None:
+        """Send a notification."""
+        raise NotImplementedError
+
+    async def hang_up(self, retry: float) -> None:
+        """Let go of the connection, to which the client comes back; nothing where it would not."""
+
+    async def url_done(self, key: str) -> None:
+        """Say that a page has served its purpose; nothing where the client does not wait for it."""
 
 
 class Steps(Protocol):
@@ -245,15 +253,13 @@ class Context:
         ``retry`` is the number of seconds after which it should. Only clients of 2025-11-25 over HTTP know how; with
         all others nothing happens.
         """
-        leave: Callable[[float], Awaitable[None]] | None = getattr(self._channel, "hang_up", None)
-        if leave is not None and not self._over:
-            await leave(retry)
+        if not self._over:
+            await self._channel.hang_up(retry)
 
     async def url_done(self, key: str = "url") -> None:
         """Say that what the user had to do at ``ctx.elicit_url``'s page is done; clients of 2025-11-25 wait for it."""
-        tell: Callable[[str], Awaitable[None]] | None = getattr(self._channel, "url_done", None)
-        if tell is not None and not self._over:
-            await tell(key)
+        if not self._over:
+            await self._channel.url_done(key)
 
     # --- asking, by awaiting --------------------------------------------------------------------------------------
 
@@ -412,7 +418,7 @@ class Context:
             raise
         except RoundEnds:
             question.beside = asyncio.current_task() is not self._task
-            push: Push | None = getattr(self._channel, "push", None)
+            push = self._channel.push
             if push is not None and not self._over:
                 return await self._put(push, question)
             # Later than what cannot be asked, so that this is what the caller hears.
@@ -579,7 +585,7 @@ class SyncContext:
         self._await(self._ctx.log(level, data, logger))
 
     def _ask(self, question: Question) -> Any:
-        if getattr(self._ctx._channel, "push", None) is not None:
+        if self._ctx._channel.push is not None:
             return self._await(self._ctx._ask(question))
         return self._ctx._answer(question)
 
