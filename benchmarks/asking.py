@@ -124,9 +124,9 @@ async def _measure_alone(flows: Figures, rounds: int) -> None:
 class _Silence:
     """A channel for handlers that send no notifications."""
 
-    async def emit(self, message: object) -> None: ...
+    push = None
 
-    async def keep_alive(self) -> None: ...
+    async def emit(self, message: object) -> None: ...
 
 
 _SILENCE = _Silence()

@@ -42,29 +42,29 @@ def asgi(
 
     if legacy not in {"sessions", "stateless", "reject"}:
         raise ValueError(f"legacy must be 'sessions', 'stateless' or 'reject', got {legacy!r}")
-    older: Any = None
-    if legacy != "reject" and _has_legacy():
-        from antiphon.legacy.server.http import HttpDesk
+    if legacy == "reject" or not _has_legacy():
+        return Endpoint(service, **options)
+    from antiphon.legacy.server.http import LegacyHttp
 
-        older = HttpDesk(
-            service, mode=legacy, session_ttl=session_ttl, max_sessions=max_sessions, event_buffer=event_buffer
-        )
-    return Endpoint(service, older=older, **options)
+    dialect = LegacyHttp(
+        service, mode=legacy, session_ttl=session_ttl, max_sessions=max_sessions, event_buffer=event_buffer
+    )
+    return Endpoint(service, dialect=dialect, **options)
 
 
 def stdio(service: "Service") -> None:
     """Serve standard streams until they end."""
-    from antiphon.transports import stdio_server as stdio  # threads and signals that HTTP does not need
+    from antiphon.transports import stdio_server  # threads and signals that HTTP does not need
     from antiphon.transports.shutdown import end_with_the_rest
 
-    older: Any = None
+    dialect: stdio_server.MakeDialect | None = None
     if _has_legacy():
-        from antiphon.legacy.server.stdio import PipeDesk
+        from antiphon.legacy.server.stdio import LegacyPipe
 
-        older = PipeDesk
+        dialect = LegacyPipe
 
     async def serve() -> None:
-        await stdio.serve(service, older=older)
+        await stdio_server.serve(service, dialect=dialect)
         await end_with_the_rest()
 
     asyncio.run(serve())

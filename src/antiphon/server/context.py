@@ -53,17 +53,25 @@ in_threads: contextvars.ContextVar[object] = contextvars.ContextVar("in_threads"
 """The server's threads, in code that runs in one of them: what it raises reaches the task that awaits it."""
 
 
-class Channel(Protocol):
-    """The way back to the peer while a call runs; each transport has one.
-
-    The channel of an older client has more: ``push(name, request) -> response`` puts a question to it at once, and
-    ``hang_up(retry)`` lets go of the connection, to which the client comes back.
-    """
-
-    async def emit(self, message: JsonObject) -> None: ...
+Push: TypeAlias = Callable[[str, JsonObject], Coroutine[Any, Any, object]]
 
 
-Push: TypeAlias = Callable[[str, JsonObject], Awaitable[object]]
+class Channel:
+    """The way back to the peer while a call runs; each transport has one."""
+
+    __slots__ = ()
+    push: Push | None = None
+    """Asks ``(name, request)`` in the middle of the call and gives the response; None where a round ends with it."""
+
+    async def emit(self, message: JsonObject) -> None:
+        """Send a notification."""
+        raise NotImplementedError
+
+    async def hang_up(self, retry: float) -> None:
+        """Let go of the connection, to which the client comes back; nothing where it would not."""
+
+    async def url_done(self, key: str) -> None:
+        """Say that a page has served its purpose; nothing where the client does not wait for it."""
 
 
 class Steps(Protocol):
@@ -259,15 +267,13 @@ class Context:
         ``retry`` is the number of seconds after which it should. Only clients of 2025-11-25 over HTTP know how; with
         all others nothing happens.
         """
-        leave: Callable[[float], Awaitable[None]] | None = getattr(self._channel, "hang_up", None)
-        if leave is not None and not self._over:
-            await leave(retry)
+        if not self._over:
+            await self._channel.hang_up(retry)
 
     async def url_done(self, key: str = "url") -> None:
         """Say that what the user had to do at ``ctx.elicit_url``'s page is done; clients of 2025-11-25 wait for it."""
-        tell: Callable[[str], Awaitable[None]] | None = getattr(self._channel, "url_done", None)
-        if tell is not None and not self._over:
-            await tell(key)
+        if not self._over:
+            await self._channel.url_done(key)
 
     # --- asking, by awaiting --------------------------------------------------------------------------------------
 
@@ -425,7 +431,7 @@ class Context:
             await self._end(fault)
         except RoundEnds as signal:
             question.beside = asyncio.current_task() is not self._task
-            push: Push | None = getattr(self._channel, "push", None)
+            push = self._channel.push
             if push is None or self._over:
                 await self._end(signal)
         try:
@@ -589,7 +595,7 @@ class SyncContext:
         self._await(self._ctx.log(level, data, logger))
 
     def _ask(self, question: Question) -> Any:
-        if getattr(self._ctx._channel, "push", None) is not None:
+        if self._ctx._channel.push is not None:
             return self._await(self._ctx._ask(question))
         try:
             return self._ctx._answer(question)

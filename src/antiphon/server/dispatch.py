@@ -39,6 +39,7 @@ from antiphon.rounds.token import (
 from antiphon.server.change_log import Changes
 from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Channel, Context, StepObserver
+from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.registry import Registry
 from antiphon.server.resources import ResourceEntry
 from antiphon.server.running import ROUND, Handler, Threads, label, told_by
@@ -48,7 +49,7 @@ from antiphon.stores.memory import MemoryStore
 from antiphon.stores.store import Store
 from antiphon.types import Icon, Implementation, JsonObject, PromptResult, ResourceResult, ToolResult
 from antiphon.wire import jsonrpc
-from antiphon.wire.call import Call, accept, unknown_method
+from antiphon.wire.call import unknown_method
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message
 from antiphon.wire.revisions import METHODS, REVISION, SERVER_INFO
@@ -66,23 +67,6 @@ class Middleware(Protocol):
 
 
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
-
-
-class Older(Protocol):
-    """One request in the words of an earlier revision: how it is accepted and answered.
-
-    Its conversation is carried from run to run in memory, and nothing is sealed.
-    """
-
-    def accept(self, message: Message) -> Call: ...
-
-    def carry(self, ctx: Context) -> None:
-        """Give the context what was said so far."""
-        ...
-
-    def reply(self, call: Call, result: JsonObject) -> bytes: ...
-
-    def refuse(self, message: object, fault: ProtocolError) -> bytes: ...
 
 
 class Service(Registry):
@@ -287,7 +271,7 @@ class Service(Registry):
         channel: Channel,
         headers: RawHeaders | None = None,
         principal: str | None = None,
-        older: Older | None = None,
+        dialect: Dialect = MODERN,
     ) -> tuple[int, bytes | None]:
         """The encoded reply to a decoded message, with the HTTP status that goes with it; none to a notification.
 
@@ -306,15 +290,15 @@ class Service(Registry):
                 jsonrpc.check(message)
                 if "id" not in message:
                     return 202, None
-            call = accept(message, headers) if older is None else older.accept(message)
+            call = dialect.accept(message, headers)
             call.principal = principal
             route = self._routes.get(call.method)
             if route is None or (call.row.feature is not None and call.row.feature not in self._features):
                 raise unknown_method(call.method, call.revision)
             ctx = Context(self, call, channel)
-            if older is not None:
-                older.carry(ctx)
-            elif call.row.asks and "requestState" in call.params:
+            if call.talk is not None:
+                ctx._talk = call.talk
+            elif call.row.sealed and "requestState" in call.params:
                 await self._open(ctx)
             try:
                 result = await route(ctx)
@@ -326,13 +310,10 @@ class Service(Registry):
                 result = error_result(str(fault))
             if result is ROUND or "resultType" not in result:
                 result = self._finished(ctx, result)
-            if older is None:
-                reply = jsonrpc.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
-            else:
-                reply = older.reply(call, result)
+            call.talk = ctx._talk
+            reply = dialect.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
-            told = _as_error(fault, ctx)
-            return _refusal(message, told) if older is None else (200, older.refuse(message, told))
+            return dialect.refuse(message, _as_error(fault, ctx))
         finally:
             if ctx is not None:
                 ctx._over = True
@@ -363,8 +344,8 @@ class Service(Registry):
         """The result that ends a round: the questions, and the journal under seal."""
         talk = ctx._conversation()
         result = talk.close()
-        if ctx._call.revision != REVISION:
-            return result  # the conversation stays where it is, in memory
+        if not ctx._call.row.sealed:
+            return result
         limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
         if self.process_key and ctx._call.headers is not None:
             self.process_key = False
@@ -589,17 +570,6 @@ def _as_error(fault: BaseException, ctx: Context | None) -> ProtocolError:
         log.error("%s failed", _told(ctx), exc_info=fault, extra=_facts(ctx, "error"))
         return InternalError()
     raise fault
-
-
-def _refusal(message: object, fault: ProtocolError) -> tuple[int, bytes]:
-    """An error's reply; a plain internal error if it holds what JSON cannot say."""
-    id_ = jsonrpc.id_of(message)
-    try:
-        return fault.status, jsonrpc.encode(jsonrpc.error(id_, fault))
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        # Its text as Python writes it: what JSON cannot say, a log cannot always say either.
-        log.error("an error cannot be sent: code %s, message %a, data %a", fault.code, fault.message, fault.data)  # noqa: TRY400 -- a traceback may hold what a log cannot say
-        return 200, jsonrpc.encode(jsonrpc.error(id_, InternalError()))
 
 
 def _around(middleware: Middleware, proceed: Route) -> Route:

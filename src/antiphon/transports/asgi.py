@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from inspect import isawaitable
 from threading import get_ident
-from typing import Any, NamedTuple, Protocol, TypeAlias
-from urllib.parse import urlsplit
+from typing import Any, TypeAlias
 
-from antiphon.errors import HeaderMismatch, InternalError, InvalidRequest, ProtocolError
+from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.http.exchange import Application, Receive, Scope, Send
+from antiphon.server.context import Channel
+from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service
+from antiphon.transports.admission import ANY, Accepts, AllowList, merge_repeated, read_accept
 from antiphon.types import JsonObject
 from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc, sse
@@ -31,44 +33,12 @@ MAX_HEADERS = 128
 MAX_HEADER_BYTES = 64 * 1024
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 PATIENCE = 0.5
-"""Seconds that a request may take before somebody watches whether its client is still there."""
+"""Seconds that a request may take before it is watched whether its client is still there."""
 KEEP_ALIVE = 15.0
 """Seconds of silence after which a stream shows that it is alive."""
 
 log = logging.getLogger("antiphon")
 _MOST_WORDS = 256
-_single = {http.VERSION, http.METHOD, http.NAME, b"host", b"origin", b"content-type", b"content-length"}
-
-
-class Accepts(NamedTuple):
-    json: bool
-    stream: bool
-
-
-class Older(Protocol):
-    """What serves clients of earlier revisions on the same endpoint."""
-
-    def claims(self, headers: RawHeaders, message: JsonObject) -> bool: ...
-
-    def claims_bytes(self, headers: RawHeaders, body: bytes) -> bool:
-        """Whether a body that is not one message is for it all the same."""
-        ...
-
-    def take_over(self, exchange: "Exchange") -> "Exchange":
-        """The exchange in the way that it works here."""
-        ...
-
-    async def serve(self, request: "Request", exchange: Any) -> None: ...
-
-
-class Request(NamedTuple):
-    """An HTTP request that has passed the gate."""
-
-    method: str
-    headers: RawHeaders
-    message: Any
-    """None where there is no body."""
-    principal: str | None
 
 
 class Endpoint:
@@ -84,7 +54,7 @@ class Endpoint:
         max_body: int = MAX_BODY,
         principal: Principal | None = None,
         fallback: Application | None = None,
-        older: Older | None = None,
+        dialect: Dialect = MODERN,
     ) -> None:
         if not path.startswith("/"):
             raise ValueError(f"path must start with '/', got {path!r}")
@@ -96,14 +66,14 @@ class Endpoint:
         self.service = service
         self._has_lifespan = service.must_start or service.is_running
         self._path = path.rstrip("/") or "/"
-        self._hosts = _Allowed(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
-        self._origins = _Allowed(LOCAL_HOSTS if allowed_origins is None else allowed_origins)
+        self._hosts = AllowList(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
+        self._origins = AllowList(LOCAL_HOSTS if allowed_origins is None else allowed_origins)
         self._max_body = max_body
         self._suspicious = len(str(max_body))
         """Digits from which on a Content-Length is worth a look."""
         self._principal = principal
         self._fallback = fallback
-        self._older = older
+        self.dialect = dialect
         self._admitted: dict[tuple[Any, ...], Accepts] = {}
         self._under_way: set[Exchange] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -111,7 +81,8 @@ class Endpoint:
         self._thread = 0
         self._standby: asyncio.Task[None] | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901, PLR0915 -- a request's way
+    # Inlined as measured: every request comes through here, and each function of its own would cost a frame.
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901, PLR0915 -- see above
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
@@ -122,12 +93,12 @@ class Endpoint:
         headers: RawHeaders = dict(pairs)
         # The loop is remembered: asking for the running one is a system call in Python 3.11.
         task = asyncio.current_task(self._loop) if self._loop is not None and get_ident() == self._thread else None
-        exchange = Exchange(receive, send, task or self._enter_loop())
+        task = task or self._enter_loop()
         message: Any = None
-        older: Older | None = None
-        """Who serves the request, if it is one of an earlier revision."""
+        accepts: Accepts | None = None
+        dialect = MODERN
         try:
-            # Whoever was admitted with the same words is admitted again.
+            # What was admitted with the same words is admitted again.
             get = headers.get
             words = (scope["method"], scope["path"], get(b"host"), get(b"origin"), get(b"content-type"), get(b"accept"))
             accepts = self._admitted.get(words)
@@ -135,9 +106,8 @@ class Endpoint:
                 accepts = self._admit(scope, pairs, headers, words)
             if len(pairs) > MAX_HEADERS or len(b"".join([*headers, *headers.values()])) > MAX_HEADER_BYTES:
                 raise InvalidRequest("The request has too many or too large headers", status=431)
-            exchange.accepts = accepts
             if accepts is _NO_POST:
-                older = self._older
+                dialect = self.dialect
             else:
                 if len(headers.get(b"content-length", b"")) >= self._suspicious:
                     self._check_length(headers[b"content-length"])
@@ -145,34 +115,35 @@ class Endpoint:
                 body = event.get("body", b"")
                 if event.get("more_body", False) or len(body) > self._max_body or event["type"] == "http.disconnect":
                     body = await self._whole_body(event, receive)
-                if self._older is not None and headers.get(http.VERSION) != _REVISION:
-                    message, older = _for_whom(self._older, headers, body)
-                else:
+                if headers.get(http.VERSION) == _REVISION:
                     message = jsonrpc.decode(body)
-                if not accepts.stream and older is None and message.get("method") == "subscriptions/listen":
+                else:
+                    message, dialect = self._read(body, headers)
+                if not accepts.stream and dialect is MODERN and message.get("method") == "subscriptions/listen":
                     raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
             principal = None if self._principal is None else await self._identify(scope)
             if self._has_lifespan and self.service.must_start:
                 await self._start_lifespan()
         except ProtocolError as fault:
-            await exchange.reply(fault.status, encode(jsonrpc.error(jsonrpc.id_of(message), fault)))
+            refusal = encode(jsonrpc.error(jsonrpc.id_of(message), fault))
+            await Exchange(receive, send, task, accepts or ANY).reply(fault.status, refusal)
             return
         except OSError:
             return
-        if older is not None:
-            exchange = older.take_over(exchange)
+        make = Exchange if dialect is MODERN else dialect.exchange
+        exchange = make(receive, send, task, accepts)
         self._under_way.add(exchange)
         if self._timer is None:
             self._look_later()
         try:
-            if older is not None:
-                await older.serve(Request(scope["method"], headers, message, principal), exchange)
+            if dialect is not MODERN:
+                await dialect.serve(exchange, scope["method"], headers, message, principal)
                 return
             status, reply = await self.service.answer(message, exchange, headers, principal)
             if reply is None or exchange.streaming or not accepts.json:
                 await exchange.reply(status, reply)
             elif not exchange.gone:
-                await send({"type": "http.response.start", "status": status, "headers": _head(status, len(reply))})
+                await send({"type": "http.response.start", "status": status, "headers": head(status, len(reply))})
                 await send({"type": "http.response.body", "body": reply})
         except asyncio.CancelledError:
             if not exchange.gone:
@@ -188,21 +159,21 @@ class Endpoint:
     # --- before a request is looked at ----------------------------------------------------------------------------
 
     def _admit(self, scope: Scope, pairs: Any, headers: RawHeaders, words: tuple[Any, ...]) -> Accepts:
-        """Refuse what HTTP alone can tell is not for us; a raised error carries its status."""
+        """What the client accepts; InvalidRequest, with its status, for what HTTP alone can tell is not for us."""
         if not self._is_ours(scope):
             raise InvalidRequest(
                 f"There is no MCP endpoint here; it is at {self._path}, and speaks streamable HTTP", status=404
             )
         if len(pairs) != len(headers):
-            _merge_repeated(pairs, headers)
+            merge_repeated(pairs, headers)
         if not self._hosts.admits(headers.get(b"host"), url=False):
             raise InvalidRequest("This Host is not allowed; pass allowed_hosts to serve it", status=403)
         origin = headers.get(b"origin")
         if origin is not None and not self._origins.admits(origin, url=True):
             raise InvalidRequest("This Origin is not allowed; pass allowed_origins to serve it", status=403)
-        if self._older is not None and scope["method"] in {"GET", "DELETE"}:
-            return _NO_POST
         if scope["method"] != "POST":
+            if scope["method"] in self.dialect.verbs:
+                return _NO_POST
             raise InvalidRequest(
                 f"{scope['method']} is not supported: use streamable HTTP, and send messages by POST", status=405
             )
@@ -210,12 +181,21 @@ class Endpoint:
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":
                 raise InvalidRequest("Content-Type must be application/json", status=415)
-        accepts = _read_accept(headers.get(b"accept"))
+        accepts = read_accept(headers.get(b"accept"))
         if not (accepts.json or accepts.stream):
             raise InvalidRequest("Accept must allow application/json and text/event-stream", status=406)
         if len(self._admitted) < _MOST_WORDS and len(pairs) == len(headers) and not scope.get("root_path"):
             self._admitted[words] = accepts
         return accepts
+
+    def _read(self, body: bytes, headers: RawHeaders) -> tuple[Any, Dialect]:
+        """What a body says, a message or a batch, and in which dialect."""
+        dialect = self.dialect
+        batch = dialect.batch(body, headers)
+        if batch is not None:
+            return batch, dialect
+        message = jsonrpc.decode(body)
+        return message, dialect if dialect.claims(message, headers) else MODERN
 
     def _is_ours(self, scope: Scope) -> bool:
         path: str = scope["path"]
@@ -327,7 +307,7 @@ class Endpoint:
                 raise fault from None
 
 
-class Exchange:
+class Exchange(Channel):
     """One HTTP request and its response: JSON, or a stream from the first notification on."""
 
     # Set on the class, since few exchanges ever set them otherwise.
@@ -340,11 +320,12 @@ class Exchange:
     _sign: asyncio.Task[None] | None = None
     _lock: asyncio.Lock | None = None
 
-    def __init__(self, receive: Receive, send: Send, task: "asyncio.Task[Any] | None") -> None:
+    def __init__(self, receive: Receive, send: Send, task: "asyncio.Task[Any] | None", accepts: Accepts = ANY) -> None:
         self._receive = receive
         self._send = send
-        self._task = task
-        self.accepts = _ANY
+        self.task = task
+        """The task that serves the request."""
+        self.accepts = accepts
 
     async def emit(self, message: JsonObject) -> None:
         if self.accepts.stream and not self.gone:
@@ -359,7 +340,7 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": b""})
             return
         body = body or b""
-        start = {"type": "http.response.start", "status": status, "headers": _head(status, len(body))}
+        start = {"type": "http.response.start", "status": status, "headers": head(status, len(body))}
         await self._send(start)
         await self._send({"type": "http.response.body", "body": body})
 
@@ -374,8 +355,18 @@ class Exchange:
             self._silence = 0.0
             self._sign = asyncio.create_task(self._give_sign())
 
+    def disconnected(self) -> None:
+        # 2026-07-28, basic/patterns/cancellation: a client's disconnect cancels its request.
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Cancel the request: its client has gone."""
+        self.gone = True
+        if self.task is not None:
+            self.task.cancel()
+
     def let_go(self) -> None:
-        """The request has been served."""
+        """The request has been served: stop the watching."""
         for task in (self.watcher, self._sign):
             if task is not None:
                 task.cancel()
@@ -399,101 +390,11 @@ class Exchange:
     async def _await_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        # 2026-07-28, basic/patterns/cancellation: a client's disconnect cancels its request.
-        self.gone = True
-        if self._task is not None:
-            self._task.cancel()
-
-
-class _Allowed:
-    """Hosts or origins: a name with or without a port, a whole origin (``https://app.example``), ``*`` for all."""
-
-    __slots__ = ("_all", "_known", "_names", "_origins")
-
-    def __init__(self, names: Iterable[str]) -> None:
-        listed = [name.lower().rstrip("/") for name in ([names] if isinstance(names, str) else names)]
-        self._all = "*" in listed
-        self._names = {name for name in listed if "://" not in name}
-        self._origins = {_without_default_port(name) for name in listed if "://" in name}
-        self._known: dict[bytes, bool] = {}
-
-    def admits(self, raw: bytes | None, *, url: bool) -> bool:
-        if self._all:
-            return True
-        if raw is None:
-            return False
-        known = self._known.get(raw)
-        if known is None:
-            known = self._judge(raw, url=url)
-            if len(self._known) < 256:
-                self._known[raw] = known
-        return known
-
-    def _judge(self, raw: bytes, *, url: bool) -> bool:
-        text = raw.decode("latin-1").strip().lower()
-        if url:
-            if _without_default_port(text) in self._origins:
-                return True
-            scheme, separator, text = text.partition("://")
-            if not separator or scheme not in {"http", "https"}:
-                return False
-        host, colon, port = text.rpartition(":")
-        if not colon or not port.isdigit():
-            host = text
-        hosts = {urlsplit(origin).netloc for origin in self._origins} if not url else set[str]()
-        return text in self._names or host in self._names or text in hosts
-
-
-def _without_default_port(origin: str) -> str:
-    for scheme, port in (("http://", ":80"), ("https://", ":443")):
-        if origin.startswith(scheme):
-            return origin.removesuffix(port)
-    return origin
-
-
-def _merge_repeated(pairs: Iterable[tuple[bytes, bytes]], headers: RawHeaders) -> None:
-    """Headers that came in several lines: a list is one list, and two values for a mirrored header are none.
-
-    A proxy might have believed the other one.
-    """
-    merged: RawHeaders = {}
-    for name, value in pairs:
-        if name not in merged:
-            merged[name] = value
-        elif name in _single or name.startswith(http.PARAM):
-            raise HeaderMismatch(f"Header mismatch: {name.decode('latin-1')} is given twice")
-        else:
-            merged[name] += b", " + value
-    headers.update(merged)
-
-
-def _for_whom(older: Older, headers: RawHeaders, body: bytes) -> tuple[Any, Older | None]:
-    """The message in a body, and the older one if it is for that."""
-    if older.claims_bytes(headers, body):
-        return jsonrpc.decode_batch(body), older
-    message = jsonrpc.decode(body)
-    return message, older if older.claims(headers, message) else None
-
-
-def _read_accept(raw: bytes | None) -> Accepts:
-    if raw is None:
-        return _ANY
-    kinds: set[bytes] = set()
-    for item in raw.lower().split(b","):
-        kind, *parameters = (part.strip() for part in item.split(b";"))
-        if not any(
-            parameter.replace(b" ", b"") in {b"q=0", b"q=0.0", b"q=0.00", b"q=0.000"} for parameter in parameters
-        ):
-            kinds.add(kind)
-    everything = b"*/*" in kinds
-    return Accepts(
-        json=everything or b"application/json" in kinds or b"application/*" in kinds,
-        stream=everything or b"text/event-stream" in kinds or b"text/*" in kinds,
-    )
+        self.disconnected()
 
 
 @lru_cache(maxsize=4096)
-def _head(status: int, length: int) -> list[tuple[bytes, bytes]]:
+def head(status: int, length: int) -> list[tuple[bytes, bytes]]:
     if not length:
         return [(b"content-length", b"0")]
     head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % length)]
@@ -502,7 +403,6 @@ def _head(status: int, length: int) -> list[tuple[bytes, bytes]]:
     return head
 
 
-_ANY = Accepts(json=True, stream=True)
 _NO_POST = Accepts(json=False, stream=True)
 _REVISION = REVISION.encode()
 _STREAM_HEAD = [

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import Disconnected
+from antiphon.server.context import Channel
 from antiphon.server.dispatch import Service
 from antiphon.transports.link import OnNotification
 from antiphon.types import JsonObject
@@ -74,7 +75,7 @@ class Memory:
         await self._lifespan.aclose()
 
 
-class _Callback:
+class _Callback(Channel):
     """The way back to the caller; what its callback raises is the caller's to hear, not the handler's."""
 
     __slots__ = ("_tell", "fault")

@@ -9,10 +9,11 @@ import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.server.context import Channel
+from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc
@@ -28,40 +29,22 @@ MAX_UNSENT = 1024 * 1024
 log = logging.getLogger("antiphon")
 
 
-class Older(Protocol):
-    """What serves clients of earlier revisions on the same pipe."""
-
-    def claims(self, message: JsonObject) -> bool: ...
-
-    def batch(self, line: bytes) -> list[JsonObject] | None:
-        """The messages of a line that holds several; None if it does not."""
-        ...
-
-    def takes(self, message: JsonObject) -> bool:
-        """Take a message that needs no reply; False if it needs one."""
-        ...
-
-    async def answer(self, message: JsonObject, voice: Channel) -> bytes: ...
-
-    def close(self) -> None: ...
-
-
 Put: TypeAlias = Callable[[bytes], None]
-MakeOlder: TypeAlias = Callable[[Service, Put], Older]
+MakeDialect: TypeAlias = Callable[[Service, Put], Dialect]
 
 
-async def serve(service: Service, *, max_line: int = MAX_LINE, older: MakeOlder | None = None) -> None:
+async def serve(service: Service, *, max_line: int = MAX_LINE, dialect: MakeDialect | None = None) -> None:
     """Serve a client on stdin and stdout until the input ends or SIGTERM comes."""
     with _ProtocolOnly() as (source, sink):
         async with service.running():
-            await Pipe(service, source, sink, max_line=max_line, older=older).run()
+            await Pipe(service, source, sink, max_line=max_line, dialect=dialect).run()
 
 
 class Pipe:
     """A service on two file descriptors."""
 
     def __init__(
-        self, service: Service, source: int, sink: int, *, max_line: int = MAX_LINE, older: MakeOlder | None = None
+        self, service: Service, source: int, sink: int, *, max_line: int = MAX_LINE, dialect: MakeDialect | None = None
     ) -> None:
         self._service = service
         self._source = source
@@ -71,7 +54,7 @@ class Pipe:
         self._ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._outgoing = Outgoing(sink, self._ended.set)
-        self._older = None if older is None else older(service, self._put_line)
+        self._dialect = MODERN if dialect is None else dialect(service, self._put_line)
 
     async def run(self) -> None:
         reader = threading.Thread(target=self._read, name="antiphon-stdin", daemon=True)
@@ -81,8 +64,7 @@ class Pipe:
         handled = self._on_signals()
         try:
             await self._ended.wait()
-            if self._older is not None:
-                self._older.close()
+            self._dialect.close()
             await self._finish()
         finally:
             for number in handled:
@@ -135,9 +117,9 @@ class Pipe:
             self._refuse(line, InvalidRequest(f"The message is longer than {self._max_line} bytes"))
             return
         try:
-            several = None if self._older is None else self._older.batch(line)
-            if several is not None:
-                self._take_batch(several)
+            batch = self._dialect.batch(line)
+            if batch is not None:
+                self._take_batch(batch)
                 return
             message = jsonrpc.decode(line)
         except TooDeep as fault:
@@ -173,9 +155,11 @@ class Pipe:
     def _take(self, message: JsonObject, put: Put) -> "asyncio.Task[None] | None":
         try:
             if message.get("method") == "notifications/cancelled":
-                self._cancel(message)
+                task = self._under_way.get(jsonrpc.cancelled_id(message))
+                if task is not None:
+                    task.cancel()
                 return None
-            if self._older is not None and self._older.claims(message) and self._older.takes(message):
+            if self._dialect.claims(message) and self._dialect.takes(message):
                 return None
             id_ = jsonrpc.id_of(message)
             if id_ is not None and id_ in self._under_way:
@@ -190,21 +174,14 @@ class Pipe:
             task.add_done_callback(lambda _: self._under_way.pop(id_, None))
         return task
 
-    def _cancel(self, message: JsonObject) -> None:
-        params = message.get("params")
-        id_ = params.get("requestId") if isinstance(params, dict) else None
-        task = self._under_way.get(id_) if type(id_) is int or type(id_) is str else None
-        if task is not None:
-            task.cancel()
-
     async def _serve(self, message: JsonObject, put: Put) -> None:
-        voice = _Voice(self._outgoing)
+        channel = _RequestChannel(self._outgoing)
         try:
-            reply = await self._answer(message, voice)
+            reply = await self._answer(message, channel)
         except GeneratorExit:
             raise
         except BaseException as fault:
-            if isinstance(fault, asyncio.CancelledError) and voice.silenced:
+            if isinstance(fault, asyncio.CancelledError) and channel.silenced:
                 raise
             log.exception("a request failed")
             id_ = jsonrpc.id_of(message)
@@ -213,13 +190,13 @@ class Pipe:
             await self._outgoing.room()
         # The id is free again before the reply is out: a quick client may use it at once.
         self._under_way.pop(jsonrpc.id_of(message), None)
-        if reply is not None and not voice.silenced:
+        if reply is not None and not channel.silenced:
             put(reply)
 
-    async def _answer(self, message: JsonObject, voice: "_Voice") -> bytes | None:
-        if self._older is not None and self._older.claims(message):
-            return await self._older.answer(message, voice)
-        _, reply = await self._service.answer(message, voice)
+    async def _answer(self, message: JsonObject, channel: Channel) -> bytes | None:
+        if self._dialect.claims(message):
+            return await self._dialect.answer(message, channel)
+        _, reply = await self._service.answer(message, channel)
         return reply
 
     # --- out ------------------------------------------------------------------------------------------------------
@@ -348,8 +325,8 @@ class Outgoing:
             self._loop.call_soon_threadsafe(function)
 
 
-class _Voice:
-    """One request's way out: silent once the request was cancelled (basic/transports/stdio, Cancellation)."""
+class _RequestChannel(Channel):
+    """The channel of one request: silent once that was cancelled (basic/transports/stdio, Cancellation)."""
 
     __slots__ = ("_outgoing", "_task")
 

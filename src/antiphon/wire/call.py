@@ -38,6 +38,8 @@ class Call:
     principal: str | None = None
     arguments: object = None
     """The arguments as they came, where the handler might change them."""
+    talk: Any = None
+    """The conversation of which it is a run, if that is kept in memory; after the run, the one that it was in."""
 
 
 def accept(message: Message, headers: RawHeaders | None = None) -> Call:

@@ -74,7 +74,7 @@ def check(message: Message) -> None:
         raise InvalidRequest('The message must have "jsonrpc": "2.0"')
     method = message.get("method")
     if type(method) is not str:
-        if "method" not in message and ("result" in message or "error" in message):
+        if is_response(message):
             raise InvalidRequest("This server sends no requests, so it accepts no responses")
         raise InvalidRequest('The message must have a "method" that is a string')
     if "id" in message:
@@ -98,6 +98,17 @@ def id_of(message: object) -> RequestId | None:
         if type(id_) is int or type(id_) is str:
             return id_
     return None
+
+
+def is_response(message: Message) -> bool:
+    return "method" not in message and ("result" in message or "error" in message)
+
+
+def cancelled_id(message: Message) -> RequestId | None:
+    """The id of the request that a ``notifications/cancelled`` is about, if one can be read."""
+    params = message.get("params")
+    id_ = params.get("requestId") if type(params) is dict else None
+    return id_ if type(id_) is int or type(id_) is str else None
 
 
 def id_in(start: bytes, end: bytes) -> RequestId | None:

@@ -21,6 +21,8 @@ class Method(NamedTuple):
     """The parameter that ``Mcp-Name`` mirrors."""
     asks: bool = False
     """Whether an InputRequiredResult may answer it (basic/patterns/mrtr, Supported Requests)."""
+    sealed: bool = False
+    """Whether its conversation travels as a ``requestState`` under seal."""
     cached: bool = False
     """Whether its result carries ``ttlMs`` and ``cacheScope`` (server/utilities/caching)."""
     feature: str | None = None
@@ -30,12 +32,12 @@ class Method(NamedTuple):
 METHODS: dict[str, Method] = {
     "server/discover": Method(cached=True),
     "tools/list": Method(cached=True, feature="tools"),
-    "tools/call": Method(target="name", asks=True, feature="tools"),
+    "tools/call": Method(target="name", asks=True, sealed=True, feature="tools"),
     "prompts/list": Method(cached=True, feature="prompts"),
-    "prompts/get": Method(target="name", asks=True, feature="prompts"),
+    "prompts/get": Method(target="name", asks=True, sealed=True, feature="prompts"),
     "resources/list": Method(cached=True, feature="resources"),
     "resources/templates/list": Method(cached=True, feature="resources"),
-    "resources/read": Method(target="uri", asks=True, cached=True, feature="resources"),
+    "resources/read": Method(target="uri", asks=True, sealed=True, cached=True, feature="resources"),
     "completion/complete": Method(feature="completions"),
     "subscriptions/listen": Method(),
 }
@@ -46,6 +48,8 @@ METHODS: dict[str, Method] = {
 
 LATEST: Final = "2025-11-25"
 REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+UNSEALED: Final = {method: row._replace(sealed=False) for method, row in METHODS.items()}
+"""The methods of these: their questions are asked in the middle of a call, which stays in memory."""
 UNSTATED: Final = "2025-03-26"
 """What a client speaks that does not say (2025-11-25, basic/transports, Protocol Version Header)."""
 

@@ -55,18 +55,18 @@ def live_bytes() -> int:
 def what_is_held() -> dict[str, int]:
     gc.collect()
     libc.malloc_trim(0)
-    board = endpoint._older.board
+    router = endpoint.dialect.router
     return {
         "live": live_bytes(),
         "resident": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
         "tasks": len(asyncio.all_tasks()),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
-        "sessions": len(endpoint._older.sessions),
+        "sessions": len(endpoint.dialect.sessions),
         "entries": len(store),
         "deadlines": len(store._values._ends) + len(store._streams._ends),
         "channels": len(store._subscriptions),
-        "questions": len(board.waiting),
-        "streams": len(board._replies) + len(board._readers) + len(board._ending) + len(board._running),
+        "questions": len(router.pushes),
+        "streams": len(router._replies) + len(router._readers) + len(router._ending) + len(router._running),
     }
 
 

@@ -11,10 +11,10 @@ import sys
 from dataclasses import dataclass
 
 from antiphon import Context, InputRequired, RedisStore, Server, SQLiteStore, ask, input_required
-from antiphon.legacy.server import instances as switchboard
+from antiphon.legacy.server import instances
 from antiphon.transports import serve
 
-switchboard.LINGER = 1.0  # nothing depends on it but how long a test has to wait until all has expired
+instances.LINGER = 1.0  # nothing depends on it but how long a test has to wait until all has expired
 descriptor, place, session_ttl, effects = int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]
 app = Server("instance", store=RedisStore(place) if "://" in place else SQLiteStore(place))
 

@@ -469,9 +469,9 @@ async def test_rounds_are_counted_and_state_comes_back_as_it_was_given(app):
 
 @pytest.fixture
 def no_pause(monkeypatch):
-    from antiphon.legacy.server import dispatch as desk
+    from antiphon.legacy.server import dispatch
 
-    monkeypatch.setattr(desk, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(dispatch, "FIRST_PAUSE", 0.001)
 
 
 async def test_rounds_of_state_alone_ask_nothing(app, no_pause):
@@ -587,7 +587,7 @@ async def test_a_thread_that_asks_ends_with_its_call(app):
     await call.finished()
     assert await asyncio.to_thread(ended.wait, 2)
     assert heard == ["cannot ask"]
-    assert len(client.app._older.board.waiting) == 0
+    assert len(client.app.dialect.router.pushes) == 0
 
 
 async def test_a_question_that_nobody_awaits_any_more_is_taken_back(app):
@@ -607,7 +607,7 @@ async def test_a_question_that_nobody_awaits_any_more_is_taken_back(app):
     assert text_of(await call.next_message()) == "done"
     await asyncio.wait(kept, timeout=2)
     assert isinstance(kept[0].exception(), CannotAsk)
-    assert len(client.app._older.board.waiting) == 0
+    assert len(client.app.dialect.router.pushes) == 0
 
 
 # --- pages --------------------------------------------------------------------------------------------------------

@@ -181,9 +181,9 @@ async def test_a_stream_whose_instance_died_ends_with_an_error(instances, soon):
     here, there = await instances.client()
     call = here.tool("work", id="mine")
     await call.next_message()
-    board = here.app._older.board
-    board._stop()  # no sign of life, and nothing is heard any more
-    await instances.stores[0].take(f"antiphon:alive:{board.instance}")
+    router = here.app.dialect.router
+    router._stop()  # no sign of life, and nothing is heard any more
+    await instances.stores[0].take(f"antiphon:alive:{router.instance}")
     again = there.listen(call.last_id)
     end = (await again.closed())[-1]
     assert (end["id"], end["error"]["code"]) == ("mine", -32603)
@@ -215,7 +215,7 @@ async def test_what_a_session_subscribes_to_at_two_instances_at_once_is_all_kept
         *((here, there)[number % 2].call("resources/subscribe", {"uri": name}) for number, name in enumerate(names))
     )
     assert [reply["result"] for reply in replies] == [{}] * 20
-    session = await instances.endpoints[0]._older.sessions.find(here.session.encode(), None)
+    session = await instances.endpoints[0].dialect.sessions.find(here.session.encode(), None)
     assert sorted(session.uris) == sorted(names)
 
 

@@ -501,7 +501,7 @@ async def test_what_a_session_remembers_survives_requests_at_once(store):
     wanted = [client.call("resources/subscribe", {"uri": uri}) for uri in uris]
     wanted.append(client.call("logging/setLevel", {"level": "error"}))
     await asyncio.gather(*wanted)
-    session = await client.app._older.sessions.find(client.session.encode(), None)
+    session = await client.app.dialect.sessions.find(client.session.encode(), None)
     assert sorted(session.uris) == sorted(uris)
     assert session.level == "error"
 

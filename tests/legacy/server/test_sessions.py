@@ -305,7 +305,7 @@ async def test_expired_sessions_are_forgotten():
     endpoint = app.asgi(session_ttl=0.05)
     for _ in range(20):
         await Client(endpoint).connect()
-    sessions = endpoint._older.sessions
+    sessions = endpoint.dialect.sessions
     assert len(sessions) == 20
     await asyncio.sleep(0.2)
     assert (len(sessions), len(app.store)) == (0, 0)
@@ -381,7 +381,7 @@ async def test_a_2026_request_touches_nothing_of_the_older_era(app, monkeypatch)
         def __getattribute__(self, name):
             raise AssertionError(f"a modern request used {name}")
 
-    endpoint._older = Untouchable()
+    endpoint.dialect = Untouchable()
     http = Http(endpoint)
     assert (await http.tool("echo", {"text": "hi"})).result["content"][0]["text"] == "hi"
     assert "tools" in (await http.call("tools/list")).result

@@ -181,7 +181,7 @@ async def test_nothing_is_kept(app, client):
     await client.use("returning")
     app.changed("tools")
     assert len(app.store) == 0
-    assert client.app._older.board._running == {}
+    assert client.app.dialect.router._running == {}
 
 
 async def test_a_malformed_initialize_is_refused(client):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from antiphon import Context, InputRequired, Server, ask, input_required
-from antiphon.legacy.server.stdio import PipeDesk
+from antiphon.legacy.server.stdio import LegacyPipe
 from antiphon.transports.stdio_server import Pipe
 from messages import check_reply
 from messages import request as modern_request
@@ -102,7 +102,7 @@ async def piped(app):
         lambda: asyncio.StreamReaderProtocol(reader), stream
     )
     async with app.running():
-        serving = asyncio.create_task(Pipe(app, source, sink, older=PipeDesk).run())
+        serving = asyncio.create_task(Pipe(app, source, sink, dialect=LegacyPipe).run())
         wire = Wire(reader, to_server)
         wire.serving = serving
         try:
@@ -335,7 +335,7 @@ async def test_a_modern_pipe_asks_the_older_era_for_nothing_but_whose_a_message_
         raise AssertionError("a modern request used the older era")
 
     for name in ("takes", "answer", "tell"):
-        monkeypatch.setattr(PipeDesk, name, touched)
+        monkeypatch.setattr(LegacyPipe, name, touched)
     async with piped(app) as wire:
         for message in (modern_call("echo", {"text": "x"}, id=1), modern_request("tools/list", id=2)):
             check_reply(message, await wire.call(message))

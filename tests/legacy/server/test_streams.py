@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from antiphon import CannotAsk, Context, MemoryStore, Server
-from antiphon.legacy.server import exchange as line
+from antiphon.legacy.server import exchange as exchanges
 from antiphon.stores import StoreError
 from antiphon.transports import asgi
 from client.until import until
@@ -92,8 +92,8 @@ async def leave(exchange):
     await exchange.finished()
 
 
-def board_of(client):
-    return client.app._older.board
+def router_of(client):
+    return client.app.dialect.router
 
 
 # --- changes ------------------------------------------------------------------------------------------------------
@@ -453,8 +453,8 @@ async def test_a_client_that_stays_away_is_given_up_and_so_is_the_handler(client
     await leave_stream(call)
     await asyncio.wait_for(gate.cancelled.wait(), 2)
     await call.finished()
-    board = board_of(client)
-    assert (len(board.waiting), board._replies, board._running) == (0, {}, {})
+    router = router_of(client)
+    assert (len(router.pushes), router._replies, router._running) == (0, {}, {})
     # And who comes back too late hears so.
     again = client.listen(call.last_id)
     end = (await again.closed())[-1]
@@ -615,7 +615,7 @@ async def test_a_stream_that_is_taken_up_elsewhere_does_not_wait_for_its_old_con
 
 
 async def test_an_end_that_cannot_be_sent_is_given_up(client, gate, monkeypatch):
-    monkeypatch.setattr(line, "ENDING", 0.01)
+    monkeypatch.setattr(exchanges, "ENDING", 0.01)
     call = client.tool("work")
     await call.next_message()
     call.reads.clear()
@@ -628,7 +628,7 @@ async def test_an_end_that_cannot_be_sent_is_given_up(client, gate, monkeypatch)
 
 
 async def test_a_server_ends_whose_streams_nobody_reads(app, monkeypatch):
-    monkeypatch.setattr(line, "ENDING", 0.01)
+    monkeypatch.setattr(exchanges, "ENDING", 0.01)
     client = Client(app.asgi())
     async with app.running():
         await client.connect()
@@ -641,7 +641,7 @@ async def test_a_server_ends_whose_streams_nobody_reads(app, monkeypatch):
 
 
 async def test_a_stream_of_changes_that_nobody_reads_ends_before_it_grows_too_long(app, monkeypatch):
-    monkeypatch.setattr(line, "ENDING", 0.01)
+    monkeypatch.setattr(exchanges, "ENDING", 0.01)
     client = Client(app.asgi(event_buffer=3))
     await client.connect()
     for number in range(9):
@@ -783,7 +783,7 @@ async def test_a_store_that_fails_under_a_call_ends_it_and_leaves_nothing(gate):
     await call.finished()
     assert call.ended
     store.broken = False
-    assert (board_of(client)._replies, board_of(client)._running) == ({}, {})
+    assert (router_of(client)._replies, router_of(client)._running) == ({}, {})
     assert (await client.call("ping"))["result"] == {}
 
 
@@ -799,7 +799,7 @@ async def test_conversations_leave_nothing_behind(app, client, gate, caplog):
         stream = client.listen()
         await stream.opened()
         await leave(stream)
-    board = board_of(client)
-    assert (len(board.waiting), board._replies, board._running) == (0, {}, {})
-    assert (board._ending, board._readers, board._active) == ({}, {}, 0)
+    router = router_of(client)
+    assert (len(router.pushes), router._replies, router._running) == (0, {}, {})
+    assert (router._ending, router._readers, router._active) == ({}, {}, 0)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -1,11 +1,10 @@
-"""The Desk: answers the requests of an older client, whatever connection they came by."""
+"""Answer the requests of older clients, whatever connection they came by."""
 
 import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -13,7 +12,8 @@ from antiphon.errors import CannotAsk, InvalidParams, MethodNotFound, ProtocolEr
 from antiphon.legacy.server.sessions import MAX_BYTES, MAX_URIS, Session, welcome
 from antiphon.rounds.journal import Conversation, Journal
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
-from antiphon.server.context import Channel, Context
+from antiphon.server.context import Channel, Push
+from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
 from antiphon.server.tools import error_result
 from antiphon.types import LOG_LEVELS, JsonObject, LogLevel
@@ -24,45 +24,114 @@ from antiphon.wire.jsonrpc import Message, encode
 from antiphon.wire.revisions import (
     CLIENT_INFO,
     LOG_LEVEL,
-    METHODS,
     PROGRESS_TOKEN,
     RESOURCE_NOT_FOUND,
     SERVER_INFO,
+    UNSEALED,
     URL_REQUIRED,
     Method,
     knows_modes,
 )
 
-# One request of an older client: accepted in its words, answered in its words.
-
+log = logging.getLogger("antiphon")
 
 _FOREIGN: Final = Method()
-_MODERN: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
-"""Members of results that came later."""
+_MODERN_MEMBERS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
+_MODERN_METHODS: Final = frozenset({"server/discover", "subscriptions/listen"})
 _EMPTY: Final[JsonObject] = {}
 _ALL: Final[JsonObject] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}, "context": {}},
     "roots": {},
 }
+_NO_WAY_BACK: Final = (
+    "This has to ask the user, and this connection has no way to: the client speaks an older revision of MCP, and the"
+    " server keeps no sessions for those (legacy='stateless'). Use a client of revision 2026-07-28, or serve with"
+    " legacy='sessions'."
+)
+_NO_SHIM: Final = (
+    "This asks by returning its questions, which a client of an older revision cannot be given, and the server was made"
+    " with shim=False. Use a client of revision 2026-07-28."
+)
 
 
-class Request:
-    """A request on its way through the service, as often as its questions need it to go."""
+class Dispatcher:
+    """Has a service answer the requests of older clients."""
 
-    __slots__ = ("_ctx", "_headers", "_session", "questions", "responses")
+    __slots__ = ("_service",)
 
-    def __init__(self, session: Session, headers: RawHeaders | None) -> None:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def welcome(self, message: Message, session: Session) -> bytes:
+        """The reply to initialize."""
+        log.info("a client of revision %s opened a session", session.revision)
+        return encode(jsonrpc.result(message["id"], welcome(self._service, session)))
+
+    async def answer(
+        self, message: Message, session: Session, channel: Channel, headers: RawHeaders | None = None
+    ) -> bytes:
+        """The reply to any other request."""
+        of_session = _OF_SESSION.get(message["method"])
+        if of_session is not None:
+            try:
+                of_session(session, message.get("params") or {})
+            except ProtocolError as fault:
+                return encode(jsonrpc.error(message["id"], fault))
+            return encode(jsonrpc.result(message["id"], {}))
+        if message["method"] in _MODERN_METHODS:
+            gone = MethodNotFound(f"Method not found: {message['method']} (this session speaks {session.revision})")
+            return encode(jsonrpc.error(message["id"], gone))
+        return await self._run(message, session, channel, headers)
+
+    async def _run(self, message: Message, session: Session, channel: Channel, headers: RawHeaders | None) -> bytes:
+        """Run the handler until it is done, putting the questions that it returns to the client in between."""
+        service, push = self._service, channel.push
+        request = UnaskableRequest(session) if push is None else LegacyRequest(session)
+        pause = FIRST_PAUSE
+        for asked in range(service.max_rounds + 1):
+            _, reply = await service.answer(message, channel, headers, session.principal, request)
+            questions = request.questions
+            if questions is None:
+                assert reply is not None
+                return reply
+            if questions and push is None:
+                return _unasked(message, session, questions)
+            if not service.shim:
+                log.error("%s %r asks by returning, and shim=False", message["method"], _target(message))
+                return _failure(message, _NO_SHIM)
+            if asked == service.max_rounds:
+                break
+            if questions and push is not None:
+                try:
+                    request.responses = await _ask_all(push, questions)
+                except CannotAsk as fault:
+                    return _failure(message, fault.message)
+            else:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LAST_PAUSE)
+                request.responses = {}
+        log.error("%s %r still asked after %s rounds", message["method"], _target(message), service.max_rounds)
+        return _failure(message, f"This asked {service.max_rounds} times and was not done, so the call ends here.")
+
+
+class LegacyRequest(Call, Dialect):
+    """One request of an older client: the call that the service answers, once for each round of its questions."""
+
+    questions: JsonObject | None = None
+    """What the last run ended with, if not with a result."""
+    responses: JsonObject = _EMPTY
+    """The answers to them, for the next run."""
+
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._headers = headers
-        self._ctx: Context | None = None
-        self.questions: JsonObject | None = None
-        """What the last run ended with, if not with a result."""
-        self.responses: JsonObject = _EMPTY
 
-    def accept(self, message: Message) -> Call:
+    def accept(self, message: Message, headers: RawHeaders | None = None) -> Call:
+        if self.talk is not None:
+            self.talk.journal.round += 1
+            self.talk = Conversation(self.talk.journal, self.responses, self.capabilities)
+            return self
         session = self._session
-        method: str = message["method"]
         params: Message = message.get("params") or {}
         given: Any = params.get("_meta")
         if given is not None and type(given) is not dict:
@@ -72,78 +141,99 @@ class Request:
             raise InvalidParams('"progressToken" must be a string or an integer')
         meta[CLIENT_INFO] = session.client
         meta[LOG_LEVEL] = session.level
-        call = Call()
-        call.id = message["id"]
-        call.method = method
-        call.params = params
-        call.meta = meta
-        call.capabilities = session.capabilities
-        call.headers = self._headers
-        call.revision = session.revision
-        call.row = row = METHODS.get(method, _FOREIGN)
-        call.name = ""
+        self.id = message["id"]
+        self.method = method = message["method"]
+        self.params = params
+        self.meta = meta
+        self.capabilities = session.capabilities
+        self.headers = headers
+        self.revision = session.revision
+        self.row = row = UNSEALED.get(method, _FOREIGN)
+        self.name = ""
         if row.target is not None:
             name = params.get(row.target)
             if type(name) is not str:
                 raise InvalidParams(f'{method} needs "{row.target}", a string')
-            call.name = name
-        return call
-
-    def carry(self, ctx: Context) -> None:
-        before, self._ctx = self._ctx, ctx
-        if before is not None and before._talk is not None:
-            journal = before._talk.journal
-            journal.round += 1
-            ctx._talk = Conversation(journal, self.responses, ctx._call.capabilities)
-        elif ctx._call.row.asks:
+            self.name = name
+        if row.asks:
             # These revisions know no answers that come with the request.
-            ctx._call.params.pop("inputResponses", None)
+            params.pop("inputResponses", None)
+        return self
 
-    def reply(self, call: Call, result: JsonObject) -> bytes:
+    def encode(self, reply: Message) -> bytes:
+        """The reply; nothing if the run ended with questions."""
+        result: JsonObject = reply["result"]
         if result["resultType"] == "input_required":
             self.questions = result.get("inputRequests", _EMPTY)
             return b""
         self.questions = None
-        return self.encoded(call, result)
-
-    def encoded(self, call: Call, result: JsonObject) -> bytes:
-        told = {name: value for name, value in result.items() if name not in _MODERN}
+        told = {name: value for name, value in result.items() if name not in _MODERN_MEMBERS}
         meta = told.get("_meta")
         if type(meta) is msgspec.Raw:
             del told["_meta"]  # it only says which server this is
         elif type(meta) is dict:
             told["_meta"] = {name: value for name, value in meta.items() if name != SERVER_INFO}
-        if call.method == "tools/call":
+        if self.method == "tools/call":
             # server/tools: structured content was an object before 2026-07-28, and so was what a schema says of it.
             if "structuredContent" in told and not _is_object(told["structuredContent"]):
                 del told["structuredContent"]
-        elif call.method == "tools/list" and type(told.get("tools")) is list:
+        elif self.method == "tools/list" and type(told.get("tools")) is list:
             told["tools"] = [_listed(tool) for tool in told["tools"]]
-        return encode({"jsonrpc": "2.0", "id": call.id, "result": told})
+        return encode(jsonrpc.result(self.id, told))
 
-    def refuse(self, message: object, fault: ProtocolError) -> bytes:
+    def refuse(self, message: object, fault: ProtocolError) -> tuple[int, bytes]:
         self.questions = None
-        error = jsonrpc.error(jsonrpc.id_of(message), fault)
         if isinstance(fault, ResourceNotFound):
-            error["error"]["code"] = RESOURCE_NOT_FOUND
-        try:
-            return encode(error)
-        except (TypeError, ValueError, OverflowError, RecursionError):
-            return encode(jsonrpc.error(jsonrpc.id_of(message), ProtocolError("Internal error")))
+            fault = _NotFound(fault.message, data=fault.data)
+        return super().refuse(message, fault)
 
 
-class Voiceless(Request):
-    """A request over a connection on which the client cannot be asked anything."""
-
-    def carry(self, ctx: Context) -> None:
-        # Nobody has told what this client can do. Its handler hears that it can do nothing; what it asks all the same
-        # is taken, so that it can be told why there is no way to ask.
-        super().carry(ctx)
-        journal = Journal(os.urandom(12)) if ctx._talk is None else ctx._talk.journal
-        ctx._talk = Conversation(journal, None, _ALL)
+class _NotFound(ProtocolError):
+    code = RESOURCE_NOT_FOUND
 
 
-def failure(message: Message, text: str) -> bytes:
+class UnaskableRequest(LegacyRequest):
+    """A request over a connection on which the client cannot be asked anything.
+
+    What this client can do is not known. Its handler is told that it can do nothing; what the handler asks all the same
+    is taken, so that the reply can say why there is no way to ask.
+    """
+
+    def accept(self, message: Message, headers: RawHeaders | None = None) -> Call:
+        call = super().accept(message, headers)
+        journal = Journal(os.urandom(12)) if call.talk is None else call.talk.journal
+        call.talk = Conversation(journal, None, _ALL)
+        return call
+
+
+async def _ask_all(push: Push, questions: JsonObject) -> JsonObject:
+    """The answers to all questions of a round, which are asked at once."""
+    if len(questions) == 1:
+        ((name, wire),) = questions.items()
+        return {name: await push(name, wire)}
+    try:
+        async with asyncio.TaskGroup() as group:
+            asked = {name: group.create_task(push(name, wire)) for name, wire in questions.items()}
+    except BaseExceptionGroup as faults:
+        cannot = faults.subgroup(CannotAsk)
+        if cannot is None:
+            raise
+        raise cannot.exceptions[0] from None
+    return {name: task.result() for name, task in asked.items()}
+
+
+def _unasked(message: Message, session: Session, questions: JsonObject) -> bytes:
+    """The end of a call whose questions cannot be asked."""
+    pages = [question["params"] for question in questions.values() if question["params"].get("mode") == "url"]
+    if not pages or len(pages) != len(questions) or not knows_modes(session.revision):
+        return _failure(message, _NO_WAY_BACK)
+    # 2025-11-25, client/elicitation, URL Elicitation Required: pages can be named without a way back.
+    needed = [{**page, "elicitationId": secrets.token_hex(12)} for page in pages]
+    fault = {"code": URL_REQUIRED, "message": "The user has to open a page first", "data": {"elicitations": needed}}
+    return encode({"jsonrpc": "2.0", "id": message["id"], "error": fault})
+
+
+def _failure(message: Message, text: str) -> bytes:
     """The end of a call that cannot go on: as a result that a model reads, where there is such a thing."""
     if message["method"] == "tools/call":
         return encode(jsonrpc.result(message["id"], error_result(text)))
@@ -161,126 +251,16 @@ def _listed(tool: JsonObject) -> JsonObject:
     return {name: value for name, value in tool.items() if name != "outputSchema"}
 
 
-log = logging.getLogger("antiphon")
-
-Push: TypeAlias = Callable[[str, JsonObject], Awaitable[object]]
-
-_NO_WAY_BACK: Final = (
-    "This has to ask the user, and this connection has no way to: the client speaks an older revision of MCP, and the"
-    " server keeps no sessions for those (legacy='stateless'). Use a client of revision 2026-07-28, or serve with"
-    " legacy='sessions'."
-)
-_NO_SHIM: Final = (
-    "This asks by returning its questions, which a client of an older revision cannot be given, and the server was made"
-    " with shim=False. Use a client of revision 2026-07-28."
-)
-_MODERN_ONLY: Final = frozenset({"server/discover", "subscriptions/listen"})
-
-
-class Way(Channel, Protocol):
-    """A channel on which the client can be asked, unless ``push`` is None."""
-
-    @property
-    def push(self) -> Push | None: ...
-
-
-class Desk:
-    """Requests of older clients, answered by a service."""
-
-    __slots__ = ("_service",)
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def welcome(self, message: Message, session: Session) -> bytes:
-        log.info("a client of revision %s opened a session", session.revision)
-        return encode(jsonrpc.result(message["id"], welcome(self._service, session)))
-
-    async def answer(self, message: Message, session: Session, way: Way, headers: RawHeaders | None = None) -> bytes:
-        """The reply to a request."""
-        small = _SMALL.get(message["method"])
-        if small is not None:
-            try:
-                small(session, message.get("params") or {})
-            except ProtocolError as fault:
-                return encode(jsonrpc.error(message["id"], fault))
-            return encode(jsonrpc.result(message["id"], {}))
-        if message["method"] in _MODERN_ONLY:
-            gone = MethodNotFound(f"Method not found: {message['method']} (this session speaks {session.revision})")
-            return encode(jsonrpc.error(message["id"], gone))
-        return await self._run(message, session, way, headers)
-
-    async def _run(self, message: Message, session: Session, way: Way, headers: RawHeaders | None) -> bytes:
-        """Run the handler until it is done, putting the questions that it returns to the client in between."""
-        service, principal = self._service, session.principal
-        request = Voiceless(session, headers) if way.push is None else Request(session, headers)
-        pause = FIRST_PAUSE
-        for asked in range(service.max_rounds + 1):
-            _, reply = await service.answer(message, way, headers, principal, request)
-            questions = request.questions
-            if questions is None:
-                assert reply is not None
-                return reply
-            if questions and way.push is None:
-                return _without_way_back(message, session, questions)
-            if not service.shim:
-                log.error("%s %r asks by returning, and shim=False", message["method"], _target(message))
-                return failure(message, _NO_SHIM)
-            if asked == service.max_rounds:
-                break
-            if questions and way.push is not None:
-                try:
-                    request.responses = await _all(way.push, questions)
-                except CannotAsk as fault:
-                    return failure(message, fault.message)
-            else:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LAST_PAUSE)
-                request.responses = {}
-        log.error("%s %r still asked after %s rounds", message["method"], _target(message), service.max_rounds)
-        return failure(message, f"This asked {service.max_rounds} times and was not done, so the call ends here.")
-
-
-async def _all(push: Push, questions: JsonObject) -> JsonObject:
-    """The answers to all questions of a round, which are asked at once."""
-    if len(questions) == 1:
-        ((name, wire),) = questions.items()
-        return {name: await push(name, wire)}
-    try:
-        async with asyncio.TaskGroup() as group:
-            asked = {name: group.create_task(_awaited(push(name, wire))) for name, wire in questions.items()}
-    except BaseExceptionGroup as faults:
-        cannot = faults.subgroup(CannotAsk)
-        if cannot is None:
-            raise
-        raise cannot.exceptions[0] from None
-    return {name: task.result() for name, task in asked.items()}
-
-
-async def _awaited(response: Awaitable[object]) -> object:
-    return await response
-
-
-def _without_way_back(message: Message, session: Session, questions: JsonObject) -> bytes:
-    pages = [question["params"] for question in questions.values() if question["params"].get("mode") == "url"]
-    if not pages or len(pages) != len(questions) or not knows_modes(session.revision):
-        return failure(message, _NO_WAY_BACK)
-    # 2025-11-25, client/elicitation, URL Elicitation Required: pages can be named without a way back.
-    needed = [{**page, "elicitationId": secrets.token_hex(12)} for page in pages]
-    fault = {"code": URL_REQUIRED, "message": "The user has to open a page first", "data": {"elicitations": needed}}
-    return encode({"jsonrpc": "2.0", "id": message["id"], "error": fault})
-
-
 def _target(message: Message) -> object:
     params: JsonObject = message.get("params") or {}
     return params.get("name") or params.get("uri")
 
 
-# --- what only a session knows ----------------------------------------------------------------------------------------
+# --- the methods of a session -----------------------------------------------------------------------------------------
 
 
 def _ping(_: Session, __: JsonObject) -> None:
-    """Being answered is all."""
+    """The empty result is the answer."""
 
 
 def _set_level(session: Session, params: JsonObject) -> None:
@@ -314,8 +294,8 @@ def _uri(params: JsonObject, method: str) -> str:
 
 
 CHANGING: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
-"""What changes a session, and so must not happen twice at once."""
-_SMALL: Final = {
+"""Requests that change a session, and so must not be answered twice at once."""
+_OF_SESSION: Final = {
     "ping": _ping,
     "logging/setLevel": _set_level,
     "resources/subscribe": _subscribe,

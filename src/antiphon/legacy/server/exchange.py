@@ -1,12 +1,12 @@
-"""A Line: one HTTP exchange with an older client. It may break without ending what is said on it."""
+"""One HTTP exchange with an older client. It may break without ending the request that it carries."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from antiphon.errors import ProtocolError
-from antiphon.transports.asgi import Exchange, _head
+from antiphon.transports.asgi import Exchange, head
 from antiphon.wire.jsonrpc import encode, error
 
 SESSION: Final = b"mcp-session-id"
@@ -20,7 +20,7 @@ ENDING: Final = 1.0
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
-class Line(Exchange):
+class LegacyExchange(Exchange):
     """JSON, or a stream of events with ids."""
 
     on_gone: Callable[[], None] | None = None
@@ -29,25 +29,23 @@ class Line(Exchange):
     _ending: asyncio.Task[None] | None = None
 
     @property
-    def task(self) -> "asyncio.Task[Any] | None":
-        """What serves the request."""
-        return self._task
-
-    @property
     def is_open(self) -> bool:
         return not self.ended and not self.gone
 
     async def answer(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        """The whole response; where a stream has begun, its end."""
+        """Send the whole response; where a stream has begun, its end."""
         if self.streaming:
             await self.end()
         if not self.is_open:
             return
         self.ended = True
-        head = _head(status, len(body))
-        start = {"type": "http.response.start", "status": status, "headers": [*head, *headers] if headers else head}
-        await self._send(start)
+        start = head(status, len(body))
+        start = [*start, *headers] if headers else start
+        await self._send({"type": "http.response.start", "status": status, "headers": start})
         await self._send({"type": "http.response.body", "body": body})
+
+    async def answer_json(self, replies: Sequence[bytes], *, batch: bool) -> None:
+        await self.answer(200, b"[" + b",".join(replies) + b"]" if batch else replies[0])
 
     async def refuse(self, fault: ProtocolError, id_: int | str | None = None) -> None:
         await self.answer(fault.status, encode(error(id_, fault)))
@@ -55,8 +53,8 @@ class Line(Exchange):
     async def begin(self, session: str | None) -> None:
         """Open a stream, and watch for the client's going away."""
         self.streaming = True
-        head = _STREAM if session is None else [*_STREAM, (SESSION, session.encode())]
-        await self._send({"type": "http.response.start", "status": 200, "headers": head})
+        start = _STREAM if session is None else [*_STREAM, (SESSION, session.encode())]
+        await self._send({"type": "http.response.start", "status": 200, "headers": start})
         self.watch()
 
     async def event(self, id_: str | None, data: bytes, *, retry: float | None = None) -> None:
@@ -68,7 +66,7 @@ class Line(Exchange):
         await self.put(b"\n".join([*lines, b"data: " + data, b"", b""]))
 
     async def put(self, chunk: bytes) -> None:
-        """Send a part of the stream. This waits for a client that does not read, unless `hang_up` ends it."""
+        """Send a part of the stream. This waits for a client that does not read, unless `cut_off` ends it."""
         if not self.is_open:
             return
         self._silence = 0.0
@@ -89,8 +87,8 @@ class Line(Exchange):
         if self._writing is None:
             super().grow_silent(seconds)
 
-    def hang_up(self) -> None:
-        """End the stream, if there is one, whether or not the client reads what is on its way."""
+    def cut_off(self) -> None:
+        """End the stream, if there is one, without waiting for the client to read what is on its way."""
         if not (self.is_open and self.streaming):
             return
         self.ended = True
@@ -100,8 +98,8 @@ class Line(Exchange):
         self._ending = loop.create_task(self._finish())
 
     async def end(self) -> None:
-        """The same, when nothing is on its way."""
-        self.hang_up()
+        """End the stream when nothing is on its way."""
+        self.cut_off()
         if self._ending is not None:
             await self._ending
 
@@ -110,19 +108,11 @@ class Line(Exchange):
             async with asyncio.timeout(ENDING):
                 await self._send({"type": "http.response.body", "body": b""})
 
-    async def _await_disconnect(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def disconnected(self) -> None:
         if self.ended:
             return  # the response was whole: this is how the connection goes on
-        self.gone = True
-        if self.on_gone is not None:
+        if self.on_gone is None:
+            self.give_up()
+        else:
+            self.gone = True
             self.on_gone()
-        elif self._task is not None:
-            self._task.cancel()
-
-
-def taken_over(exchange: Exchange) -> Line:
-    line = Line(exchange._receive, exchange._send, exchange._task)
-    line.accepts = exchange.accepts
-    return line

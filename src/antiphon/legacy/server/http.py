@@ -1,27 +1,29 @@
-"""Streamable HTTP as it was until 2025-11-25: sessions, streams that can be taken up again, questions in between."""
+"""Streamable HTTP until 2025-11-25: sessions, streams that can be taken up again, questions in between."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
-from antiphon.legacy.server.dispatch import CHANGING, Desk, Way
-from antiphon.legacy.server.exchange import SESSION, Line, taken_over
-from antiphon.legacy.server.instances import Switchboard
-from antiphon.legacy.server.reply_stream import KEPT, Reply, open_key, stream_key
-from antiphon.legacy.server.sessions import Session, Sessions, opened
+from antiphon.http.exchange import Receive, Send
+from antiphon.legacy.server.dispatch import CHANGING, Dispatcher
+from antiphon.legacy.server.exchange import SESSION, LegacyExchange
+from antiphon.legacy.server.instances import InstanceRouter
+from antiphon.legacy.server.reply_stream import KEPT, ReplyStream, StatelessReply, open_key, stream_key
+from antiphon.legacy.server.sessions import Session, Sessions, opened, states_revision
+from antiphon.server.context import Channel
+from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
 from antiphon.stores.store import StoreError, following
-from antiphon.transports.asgi import Exchange, Request
-from antiphon.types import JsonObject
+from antiphon.transports.admission import Accepts
 from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc
 from antiphon.wire.headers import RawHeaders
-from antiphon.wire.jsonrpc import Message, encode
-from antiphon.wire.revisions import PROTOCOL_VERSION, REVISIONS, UNSTATED, batches, polls
+from antiphon.wire.jsonrpc import Message, RequestId, encode
+from antiphon.wire.revisions import REVISIONS, UNSTATED, batches, polls
 
 log = logging.getLogger("antiphon")
 
@@ -30,11 +32,14 @@ LOOK: Final = 1.0
 MAX_BATCH: Final = 100
 """Messages that may come at once."""
 _REVISIONS: Final = frozenset(revision.encode() for revision in REVISIONS)
+_BATCHING: Final = {None, *(revision.encode() for revision in REVISIONS if batches(revision))}
 _CHANGES: Final = "changes"
 
 
-class HttpDesk:
+class LegacyHttp(Dialect):
     """Serves older clients beside the modern ones, on the same endpoint."""
+
+    verbs = frozenset({"POST", "GET", "DELETE"})
 
     def __init__(
         self,
@@ -51,9 +56,9 @@ class HttpDesk:
             raise ValueError("max_sessions and event_buffer must be at least 1")
         self._service = service
         self._keeps = mode == "sessions"
-        self._desk = Desk(service)
+        self._dispatcher = Dispatcher(service)
         self.sessions = Sessions(service.store, shared=service.has_shared_store, ttl=session_ttl, most=max_sessions)
-        self.board = Switchboard(
+        self.router = InstanceRouter(
             service.store,
             shared=service.has_shared_store,
             ttl=session_ttl,
@@ -61,19 +66,16 @@ class HttpDesk:
             ask_timeout=service.ask_timeout,
             touch=self.sessions.touch,
         )
-        self.sessions.busy = self.board.busy
+        self.sessions.busy = self.router.busy
         self._changes = service.changes
         if self._keeps:
             self._changes.limit, self._changes.ttl = event_buffer, session_ttl
-            service.subscriptions.at_end(self.board.close)
+            service.subscriptions.at_end(self.router.close)
 
     # --- which era ------------------------------------------------------------------------------------------------
 
-    def claims(self, headers: RawHeaders, message: JsonObject) -> bool:
-        """2026-07-28, basic/versioning: per-request ``_meta`` is modern; initialize and what follows it is not."""
-        params = message.get("params")
-        meta = params.get("_meta") if type(params) is dict else None
-        if type(meta) is dict and PROTOCOL_VERSION in meta:
+    def claims(self, message: Message, headers: RawHeaders | None = None) -> bool:
+        if headers is None or states_revision(message):
             return False
         version = headers.get(http.VERSION)
         return (
@@ -83,144 +85,148 @@ class HttpDesk:
             or (version is None and not self._keeps)
         )
 
-    def claims_bytes(self, headers: RawHeaders, body: bytes) -> bool:
-        version = headers.get(http.VERSION)
-        known = SESSION in headers or not self._keeps
-        return body[:64].lstrip()[:1] == b"[" and (version is None or version == b"2025-03-26") and known
+    def batch(self, body: bytes, headers: RawHeaders | None = None) -> list[Message] | None:
+        if body[:64].lstrip()[:1] != b"[" or headers is None or headers.get(http.VERSION) not in _BATCHING:
+            return None
+        return jsonrpc.decode_batch(body) if SESSION in headers or not self._keeps else None
 
-    def take_over(self, exchange: Exchange) -> Exchange:
-        return taken_over(exchange)
+    def exchange(
+        self, receive: Receive, send: Send, task: "asyncio.Task[Any] | None", accepts: Accepts
+    ) -> LegacyExchange:
+        return LegacyExchange(receive, send, task, accepts)
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    async def serve(self, request: Request, line: Line) -> None:
+    async def serve(
+        self, exchange: LegacyExchange, verb: str, headers: RawHeaders, message: Any, principal: str | None
+    ) -> None:
         if self._keeps and not self._changes.is_wanted:
             self._changes.want()
         try:
-            if request.message is None:
-                self._check_session(request)
-            version = request.headers.get(http.VERSION)
-            if version is not None and version.strip() not in _REVISIONS and not _opens(request.message):
+            if verb != "POST":
+                self._check_session(verb, headers)
+            version = headers.get(http.VERSION)
+            if version is not None and version.strip() not in _REVISIONS and not _opens(message):
                 known = ", ".join(REVISIONS)
                 raise InvalidRequest(f"Unsupported MCP-Protocol-Version; sessions speak {known}", status=400)
-            if request.method == "GET":
-                await self._stream(request, line)
-            elif request.method == "DELETE":
-                await self._end(request, line)
-            elif not self._keeps:
-                await self._post(_stranger(request), request, line)
-            elif _opens(request.message):
-                await self._open(request, line)
+            if verb == "GET":
+                _check_accept(headers)
+            if not self._keeps:
+                await self._post(_without_session(message, version, principal), exchange, headers, message)
+            elif verb == "POST" and _opens(message):
+                await self._open(exchange, message, principal)
             else:
-                session = await self.sessions.find(request.headers.get(SESSION), request.principal)
-                await self._post(session, request, line)
+                session = await self.sessions.find(headers.get(SESSION), principal)
+                if verb == "GET":
+                    await self._stream(session, exchange, headers)
+                elif verb == "DELETE":
+                    await self._end(session, exchange)
+                else:
+                    await self._post(session, exchange, headers, message)
         except ProtocolError as fault:
-            await line.refuse(fault, jsonrpc.id_of(request.message))
+            await exchange.refuse(fault, jsonrpc.id_of(message))
         except StoreError as fault:
             log.error("the store of sessions cannot be used: %s", fault)  # noqa: TRY400 -- the store says why, and our own frames would not
-            await line.refuse(_unreachable(), jsonrpc.id_of(request.message))
+            unreachable = InvalidRequest("The server cannot reach its store of sessions; try again later", status=503)
+            await exchange.refuse(unreachable, jsonrpc.id_of(message))
 
-    def _check_session(self, request: Request) -> None:
+    def _check_session(self, verb: str, headers: RawHeaders) -> None:
         """Without a session there is only POST."""
         if not self._keeps:
+            raise InvalidRequest(f"{verb} is not supported: use streamable HTTP, and send messages by POST", status=405)
+        if SESSION not in headers:
             raise InvalidRequest(
-                f"{request.method} is not supported: use streamable HTTP, and send messages by POST", status=405
-            )
-        if SESSION not in request.headers:
-            raise InvalidRequest(
-                f"{request.method} needs a session, named by the Mcp-Session-Id header. The HTTP+SSE transport of"
-                " 2024-11-05 is not served here: use streamable HTTP, which begins with an initialize request sent by"
-                " POST to this URL",
+                f"{verb} needs a session, named by the Mcp-Session-Id header. The HTTP+SSE transport of 2024-11-05 is"
+                " not served here: use streamable HTTP, which begins with an initialize request sent by POST to this"
+                " URL",
                 status=405,
             )
 
-    async def _open(self, request: Request, line: Line) -> None:
-        jsonrpc.check(request.message)
-        session = await self.sessions.open(request.message, request.principal)
+    async def _open(self, exchange: LegacyExchange, message: Message, principal: str | None) -> None:
+        jsonrpc.check(message)
+        session = await self.sessions.open(message, principal)
         self._changes.want()
-        body = self._desk.welcome(request.message, session)
-        await self._plain(line, body, [(SESSION, session.id.encode())])
+        await self._send(exchange, self._dispatcher.welcome(message, session), [(SESSION, session.id.encode())])
 
-    async def _end(self, request: Request, line: Line) -> None:
-        session = await self.sessions.find(request.headers.get(SESSION), request.principal)
+    async def _end(self, session: Session, exchange: LegacyExchange) -> None:
         await self.sessions.end(session)
-        await self.board.end(session.id)
-        await line.answer(204, b"")
+        await self.router.end(session.id)
+        await exchange.answer(204, b"")
 
-    async def _post(self, session: Session, request: Request, line: Line) -> None:
-        message = request.message
+    async def _post(self, session: Session, exchange: LegacyExchange, headers: RawHeaders, message: Any) -> None:
         if type(message) is list:
-            await self._batch(session, request, line)
-        elif "method" not in message and ("result" in message or "error" in message):
-            await self.board.deliver(session.id, message)
-            await line.answer(202, b"")
+            await self._batch(session, exchange, headers, message)
+        elif await self._took(session, message):
+            await exchange.answer(202, b"")
+        elif not self._keeps and _opens(message):
+            await self._send(exchange, self._dispatcher.welcome(message, session))
         else:
-            jsonrpc.check(message)
-            if "id" not in message:
-                await self._notified(session, message)
-                await line.answer(202, b"")
-            elif not self._keeps and _opens(message):
-                await self._plain(line, self._desk.welcome(message, session), [])
-            else:
-                await self._call(session, request, line, message)
+            await self._call(session, exchange, headers, message)
 
-    async def _plain(self, line: Line, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        """A reply that no handler has a part in."""
-        if line.accepts.json:
-            await line.answer(200, body, headers)
+    async def _took(self, session: Session, message: Message) -> bool:
+        """Take an answer or a notification; False if the message is a request."""
+        if jsonrpc.is_response(message):
+            await self.router.deliver(session.id, message)
+            return True
+        jsonrpc.check(message)
+        if "id" in message:
+            return False
+        if message["method"] == "notifications/cancelled":
+            await self.router.cancel(session.id, jsonrpc.cancelled_id(message))
+        return True
+
+    async def _send(self, exchange: LegacyExchange, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Send a reply that no handler has a part in."""
+        if exchange.accepts.json:
+            await exchange.answer(200, body, headers)
             return
-        await line.begin(next((value.decode() for name, value in headers if name == SESSION), None))
-        await line.event(None, body)
-        await line.end()
+        await exchange.begin(next((value.decode() for name, value in headers if name == SESSION), None))
+        await exchange.event(None, body)
+        await exchange.end()
 
-    async def _call(self, session: Session, request: Request, line: Line, message: Message) -> None:
+    async def _call(self, session: Session, exchange: LegacyExchange, headers: RawHeaders, message: Message) -> None:
         id_ = message["id"]
-        if self._keeps:
-            self._check_free(session, [id_])
-        reply = self._reply(session, line, id_)
-        self.board.begin(session.id, id_, line.task if self._keeps else None)
+        self._check_free(session, [id_])
+        reply = self._reply(session, exchange, id_)
+        self.router.begin(session.id, id_, exchange.task if self._keeps else None)
         try:
-            await reply.finish(await self._answer(session, request, reply, message))
+            await reply.finish(await self._answer(session, headers, reply, message))
         except asyncio.CancelledError:
-            if not self.board.was_cancelled(session.id, id_):
+            if not self.router.was_cancelled(session.id, id_):
                 await reply.abandon()
                 raise
             # 2025-11-25, basic/utilities/cancellation: a cancelled request is not answered.
             await reply.close()
-            await line.answer(202, b"")
+            await exchange.answer(202, b"")
         finally:
-            self.board.done(session.id, id_)
+            self.router.done(session.id, id_)
             reply.let_go()
 
-    def _reply(self, session: Session, line: Line, id_: int | str | None) -> "Reply | _Passing":
-        return Reply(session, self.board, line, id_) if self._keeps else _Passing(line)
+    def _reply(self, session: Session, exchange: LegacyExchange, id_: RequestId | None) -> ReplyStream | StatelessReply:
+        return ReplyStream(session, self.router, exchange, id_) if self._keeps else StatelessReply(exchange)
 
-    async def _batch(self, session: Session, request: Request, line: Line) -> None:
+    async def _batch(
+        self, session: Session, exchange: LegacyExchange, headers: RawHeaders, messages: list[Message]
+    ) -> None:
         """2025-03-26, basic: several messages at once, each answered as if it had come alone."""
         if not batches(session.revision):
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
-        if len(request.message) > MAX_BATCH:
+        if len(messages) > MAX_BATCH:
             raise InvalidRequest(f"A batch may have at most {MAX_BATCH} messages", status=413)
-        reply = self._reply(session, line, None)
+        reply = self._reply(session, exchange, None)
         calls: list[Message] = []
-        for message in request.message:
-            if "method" not in message and ("result" in message or "error" in message):
-                await self.board.deliver(session.id, message)
+        for message in messages:
+            if await self._took(session, message):
                 continue
-            jsonrpc.check(message)
-            if "id" not in message:
-                await self._notified(session, message)
-            elif message["method"] == "initialize":
+            if _opens(message):
                 raise InvalidRequest("initialize must not be part of a batch")
-            else:
-                calls.append(message)
+            calls.append(message)
         if not calls:
-            await line.answer(202, b"")
+            await exchange.answer(202, b"")
             return
-        if self._keeps:
-            self._check_free(session, [message["id"] for message in calls])
+        self._check_free(session, [message["id"] for message in calls])
         try:
-            answered = await asyncio.gather(*(self._one(session, request, reply, message) for message in calls))
+            answered = await asyncio.gather(*(self._one(session, headers, reply, message) for message in calls))
             await reply.finish(*filter(None, answered), batch=True)
         except asyncio.CancelledError:
             await reply.abandon()
@@ -228,62 +234,55 @@ class HttpDesk:
         finally:
             reply.let_go()
 
-    async def _one(self, session: Session, request: Request, reply: Way, message: Message) -> bytes | None:
+    async def _one(self, session: Session, headers: RawHeaders, reply: Channel, message: Message) -> bytes | None:
         """The reply to one request of a batch; None if it was cancelled."""
         id_ = message["id"]
-        self.board.begin(session.id, id_, asyncio.current_task() if self._keeps else None)
+        self.router.begin(session.id, id_, asyncio.current_task() if self._keeps else None)
         try:
-            return await self._answer(session, request, reply, message)
+            return await self._answer(session, headers, reply, message)
         except asyncio.CancelledError:
-            if not self.board.was_cancelled(session.id, id_):
+            if not self.router.was_cancelled(session.id, id_):
                 raise
             return None
         finally:
-            self.board.done(session.id, id_)
+            self.router.done(session.id, id_)
 
-    def _answer(self, session: Session, request: Request, way: Way, message: Message) -> Awaitable[bytes]:
+    def _answer(self, session: Session, headers: RawHeaders, channel: Channel, message: Message) -> Awaitable[bytes]:
         if self._keeps and message["method"] in CHANGING:
-            return self._change(session, way, message)
-        return self._desk.answer(message, session, way, request.headers)
+            return self._change(session, channel, message)
+        return self._dispatcher.answer(message, session, channel, headers)
 
-    async def _change(self, session: Session, way: Way, message: Message) -> bytes:
+    async def _change(self, session: Session, channel: Channel, message: Message) -> bytes:
         async with self.sessions.changing(session) as now:
-            return await self._desk.answer(message, now, way)
+            return await self._dispatcher.answer(message, now, channel)
 
-    def _check_free(self, session: Session, ids: list[int | str]) -> None:
-        for at, id_ in enumerate(ids):
-            if self.board.is_running(session.id, id_) or id_ in ids[:at]:
+    def _check_free(self, session: Session, ids: list[RequestId]) -> None:
+        """Requests without a session have their ids to themselves."""
+        for at, id_ in enumerate(ids if self._keeps else ()):
+            if self.router.is_running(session.id, id_) or id_ in ids[:at]:
                 raise InvalidRequest(f"There is a request under way with the id {id_!r}")
-
-    async def _notified(self, session: Session, message: Message) -> None:
-        if message["method"] == "notifications/cancelled":
-            await self.board.cancel(session.id, (message.get("params") or {}).get("requestId"))
 
     # --- streams --------------------------------------------------------------------------------------------------
 
-    async def _stream(self, request: Request, line: Line) -> None:
-        accept = request.headers.get(b"accept", b"*/*")
-        if not any(kind in accept for kind in (b"text/event-stream", b"*/*", b"text/*")):
-            raise InvalidRequest("Accept must allow text/event-stream", status=406)
-        session = await self.sessions.find(request.headers.get(SESSION), request.principal)
-        last = request.headers.get(b"last-event-id", b"").decode("latin-1").strip()
+    async def _stream(self, session: Session, exchange: LegacyExchange, headers: RawHeaders) -> None:
+        last = headers.get(b"last-event-id", b"").decode("latin-1").strip()
         name, dot, place = last.rpartition(".")
         if not dot or name == _CHANGES:
-            await self._tell_changes(session, line, place or None)
+            await self._tell_changes(session, exchange, place or None)
         else:
-            await self._resume(session, line, name, place)
+            await self._resume(session, exchange, name, place)
 
-    async def _resume(self, session: Session, line: Line, name: str, last: str) -> None:
+    async def _resume(self, session: Session, exchange: LegacyExchange, name: str, last: str) -> None:
         """Go on with a stream where a client left it, wherever it comes from."""
         store, key = self._service.store, stream_key(session.id, name)
         gone = asyncio.Event()
 
         def stop() -> None:
             gone.set()
-            line.hang_up()
+            exchange.cut_off()
 
-        line.on_gone = stop
-        async with following(store, key) as wait, self.board.reading(session.id, name, stop):
+        exchange.on_gone = stop
+        async with following(store, key) as wait, self.router.reading(session.id, name, stop):
             # In this order: what is not under way any more has all its events.
             asked = await store.get(open_key(session.id, name))
             try:
@@ -292,27 +291,27 @@ class HttpDesk:
                 raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
             if not events and asked is None:
                 raise InvalidRequest("That stream is over, and what was on it is no longer kept")
-            await line.begin(session.id)
-            await line.put(b":\n\n")
+            await exchange.begin(session.id)
+            await exchange.put(b":\n\n")
             if asked is not None:
-                await self.board.resumed(name)
+                await self.router.resumed(name)
             under_way = asked is not None
             while not gone.is_set():
                 for id_, data in events:
                     last = id_
-                    await line.event(f"{name}.{id_}", data)
+                    await exchange.event(f"{name}.{id_}", data)
                 if asked is None or not under_way or await self._is_over(session, name, asked, events):
                     break
-                if not await _either(gone, wait, LOOK) and not await self.board.is_alive(name):
-                    await self._mourn(session, name, last, asked)
+                if not await _either(gone, wait, LOOK) and not await self.router.is_alive(name):
+                    await self._end_orphan(session, name, last, asked)
                 # What a dead instance had under way has expired rather than ended.
                 is_open = await store.get(open_key(session.id, name)) is not None
-                under_way = is_open or not await self.board.is_alive(name)
+                under_way = is_open or not await self.router.is_alive(name)
                 events = await store.read(key, after=last)
             else:
-                if line.gone:
-                    await self.board.left(name)
-        await line.end()
+                if exchange.gone:
+                    await self.router.left(name)
+        await exchange.end()
 
     async def _is_over(self, session: Session, name: str, id_: bytes, events: list[tuple[str, bytes]]) -> bool:
         """Whether a stream has ended: with the reply, or with the last of those to a batch, which has no id."""
@@ -320,10 +319,10 @@ class HttpDesk:
             return False
         return id_ != b"null" or await self._service.store.get(open_key(session.id, name)) is None
 
-    async def _mourn(self, session: Session, name: str, last: str, asked: bytes) -> None:
-        """The instance is dead that worked on a call: end its stream, unless that had ended after all.
+    async def _end_orphan(self, session: Session, name: str, last: str, asked: bytes) -> None:
+        """End the stream of a call whose instance is dead, unless it had ended after all.
 
-        Nobody keeps alive any more what says that the call is under way, so it may have expired meanwhile.
+        The mark that the call is under way is not kept alive any more, so it may have expired meanwhile.
         """
         store, key = self._service.store, stream_key(session.id, name)
         await store.take(open_key(session.id, name))
@@ -332,77 +331,40 @@ class HttpDesk:
         log.warning("a stream was taken up whose instance is gone")
         fault = InternalError("The server instance that worked on this call is gone. Call again.")
         reply = encode(jsonrpc.error(msgspec.json.decode(asked), fault))
-        await store.append(key, reply, limit=self.board.buffer, ttl=min(self.board.ttl, KEPT))
+        await store.append(key, reply, limit=self.router.buffer, ttl=min(self.router.ttl, KEPT))
 
-    async def _tell_changes(self, session: Session, line: Line, after: str | None) -> None:
-        """The stream of what no request asked for."""
+    async def _tell_changes(self, session: Session, exchange: LegacyExchange, after: str | None) -> None:
+        """Send the changes that no request asked for."""
         gone = False
 
         def leave() -> None:
             nonlocal gone
             gone = True
             changes.wake()
-            line.hang_up()
+            exchange.cut_off()
 
         try:
-            async with self._changes.following(after) as changes, self.board.reading(session.id, _CHANGES, leave):
+            async with self._changes.following(after) as changes, self.router.reading(session.id, _CHANGES, leave):
                 changes.overflow = leave
-                line.on_gone = leave
-                await line.begin(session.id)
+                exchange.on_gone = leave
+                await exchange.begin(session.id)
                 if polls(session.revision) and changes.last is not None:
-                    await line.event(f"{_CHANGES}.{after or changes.last}", b"")
+                    await exchange.event(f"{_CHANGES}.{after or changes.last}", b"")
                 else:
-                    await line.put(b":\n\n")
+                    await exchange.put(b":\n\n")
                 while not gone and not self._service.subscriptions.closing:
                     for change in changes.take():
                         if not change.uri or await self._is_subscribed(session, change.uri):
-                            await line.event(f"{_CHANGES}.{change.id}", change.encoded())
+                            await exchange.event(f"{_CHANGES}.{change.id}", change.encoded())
                     await changes.wait()
         except ValueError:
             raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
-        await line.end()
+        await exchange.end()
 
     async def _is_subscribed(self, session: Session, uri: str) -> bool:
-        """As it is now: another instance may have changed it."""
+        """Whether a session subscribes to a resource now: another instance may have changed it."""
         now = await self.sessions.find(session.id.encode(), session.principal)
         return uri in now.uris
-
-
-class _Passing:
-    """The reply to a client of whom nothing is kept: it can be told things, but not asked."""
-
-    push = None
-    name = ""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
-        line.on_gone = _nothing  # 2025-11-25, basic/transports: a disconnection is no cancellation
-
-    async def emit(self, message: JsonObject) -> None:
-        if self._line.accepts.stream:
-            await self._event(encode(message))
-
-    async def finish(self, *replies: bytes, batch: bool = False) -> None:
-        if not self._line.streaming and self._line.accepts.json:
-            await self._line.answer(200, b"[" + b",".join(replies) + b"]" if batch else replies[0])
-        else:
-            for reply in replies:
-                await self._event(reply)
-            await self._line.end()
-
-    async def close(self) -> None:
-        await self._line.end()
-
-    async def abandon(self) -> None:
-        """Nobody comes back here."""
-
-    def let_go(self) -> None:
-        """Nothing was held."""
-
-    async def _event(self, data: bytes) -> None:
-        if not self._line.streaming:
-            await self._line.begin(None)
-        await self._line.event(None, data)
 
 
 async def _either(gone: asyncio.Event, wait: Any, seconds: float) -> bool:
@@ -420,30 +382,24 @@ async def _either(gone: asyncio.Event, wait: Any, seconds: float) -> bool:
         await asyncio.gather(news, leaving, return_exceptions=True)
 
 
-def _nothing() -> None:
-    """Being told is all."""
+def _check_accept(headers: RawHeaders) -> None:
+    accept = headers.get(b"accept", b"*/*")
+    if not any(kind in accept for kind in (b"text/event-stream", b"*/*", b"text/*")):
+        raise InvalidRequest("Accept must allow text/event-stream", status=406)
 
 
 def _opens(message: object) -> bool:
     return type(message) is dict and message.get("method") == "initialize"
 
 
-def _stranger(request: Request) -> Session:
-    """Whoever sends a request, of whom nothing is known."""
-    message = request.message
+def _without_session(message: Any, version: bytes | None, principal: str | None) -> Session:
+    """What a request says of its client, where nothing is kept."""
     if _opens(message):
         jsonrpc.check(message)
-        return opened(message, "", request.principal)
-    version = request.headers.get(http.VERSION, UNSTATED.encode()).decode("latin-1")
-    return Session(id="", revision=version, capabilities={}, client={}, principal=request.principal)
+        return opened(message, "", principal)
+    revision = UNSTATED if version is None else version.decode("latin-1")
+    return Session(id="", revision=revision, capabilities={}, client={}, principal=principal)
 
 
 def _is_reply(data: bytes) -> bool:
-    if not data:
-        return False
-    message = msgspec.json.decode(data)
-    return "method" not in message
-
-
-def _unreachable() -> ProtocolError:
-    return InvalidRequest("The server cannot reach its store of sessions; try again later", status=503)
+    return bool(data) and "method" not in msgspec.json.decode(data)

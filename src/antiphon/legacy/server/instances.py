@@ -1,4 +1,4 @@
-"""The Switchboard: connects what belongs together, within this instance and, through a shared store, across all.
+"""Route answers, cancellations and streams to the instance that they belong to, through a shared store.
 
 A client's answer may arrive at another instance than the one that waits for it, and a client may come back for a stream
 at a third. What is kept for that is in the store: sessions, events, and which instances are alive. What is meant for
@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.legacy.server.push import Waiting
-from antiphon.legacy.server.reply_stream import Reply, open_key
+from antiphon.legacy.server.push import Pushes
+from antiphon.legacy.server.reply_stream import ReplyStream, open_key
 from antiphon.stores.store import Store, StoreError, Wait, following
 from antiphon.wire.jsonrpc import Message, RequestId, encode
 
@@ -30,11 +30,11 @@ LINGER: Final = 5.0
 """Seconds that the channels stay open after the last request."""
 UNREAD: Final = 60.0
 """Seconds that an inbox is kept after the last message."""
-EVERYBODY: Final = "antiphon:everybody"
+ALL: Final = "antiphon:everybody"
 _decode = msgspec.json.Decoder().decode
 
 
-class Switchboard:
+class InstanceRouter:
     """The requests, streams and questions of this instance, and the way to those of others."""
 
     def __init__(
@@ -51,12 +51,12 @@ class Switchboard:
         self.ttl = ttl
         self.buffer = buffer
         self.instance = secrets.token_hex(6)
-        self.waiting = Waiting(self.instance, ask_timeout)
+        self.pushes = Pushes(self.instance, ask_timeout)
         self._shared = shared
         self._touch = touch
         self._count = 0
         self._received: str | None = None
-        self._replies: dict[str, Reply] = {}
+        self._replies: dict[str, ReplyStream] = {}
         self._running: dict[tuple[str, RequestId], asyncio.Task[Any]] = {}
         self._cancelled: set[tuple[str, RequestId]] = set()
         self._ending: dict[str, set[Callable[[], None]]] = {}
@@ -64,13 +64,13 @@ class Switchboard:
         self._active = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._tuned: asyncio.Future[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
 
     # --- requests under way ---------------------------------------------------------------------------------------
 
     def begin(self, session: str, id_: RequestId, task: "asyncio.Task[Any] | None") -> None:
-        """A request is under way: it can be cancelled from anywhere."""
+        """A request is under way: from now on, any instance can cancel it."""
         if task is not None:
             self._running[session, id_] = task
         if self._shared:
@@ -90,29 +90,29 @@ class Switchboard:
         return {session for session, _ in self._running}
 
     def was_cancelled(self, session: str, id_: RequestId) -> bool:
-        """Whether a request ends because its client wants it to; its task may then go on."""
+        """Whether a request ends because its client cancelled it; its task may then go on."""
         if (session, id_) not in self._cancelled:
             return False
         self._running[session, id_].uncancel()
         return True
 
-    async def cancel(self, session: str, id_: object) -> None:
-        if (type(id_) is int or type(id_) is str) and not self._cancel(session, id_):
-            await self._tell(EVERYBODY, {"cancel": [session, id_]})
+    async def cancel(self, session: str, id_: RequestId | None) -> None:
+        if id_ is not None and not self._cancel(session, id_):
+            await self._tell(ALL, {"cancel": [session, id_]})
 
     async def deliver(self, session: str, answer: Message) -> None:
-        """Hand a client's answer to whoever waits for it."""
+        """Hand a client's answer to the call that waits for it."""
         id_ = answer.get("id")
-        if self.waiting.answered(session, answer) or type(id_) is not str:
+        if self.pushes.answered(session, answer) or type(id_) is not str:
             return
         instance, dash, _ = id_.rpartition("-")
         if dash and instance != self.instance:
             await self._send(instance, {"answer": [session, answer]})
 
     async def end(self, session: str) -> None:
-        """The session is over: nothing of it goes on, anywhere."""
+        """End what goes on in a session, at every instance."""
         self._end(session)
-        await self._tell(EVERYBODY, {"end": session})
+        await self._tell(ALL, {"end": session})
 
     # --- streams --------------------------------------------------------------------------------------------------
 
@@ -120,19 +120,19 @@ class Switchboard:
         self._count += 1
         return f"{self.instance}-{self._count}"
 
-    async def opened(self, reply: Reply) -> None:
-        """A stream begins here: from now on others must be able to find us, and to see that we live."""
+    async def opened(self, reply: ReplyStream) -> None:
+        """A stream begins here: from now on, other instances must find this one and see that it lives."""
         self._replies[reply.name] = reply
         self._hold()
         if self._shared:
-            await self._in_tune()
+            await self._connected()
 
-    def closed(self, reply: Reply) -> None:
+    def closed(self, reply: ReplyStream) -> None:
         if self._replies.pop(reply.name, None) is not None:
             self._release()
 
     async def poke(self, channel: str) -> None:
-        """Let those who follow a stream know that there is something new."""
+        """Tell the followers of a stream that there is something new."""
         with contextlib.suppress(StoreError):
             await self.store.publish(channel, b"")
 
@@ -145,7 +145,7 @@ class Switchboard:
             await self._send(owner_of(name), {"resumed": [name, self.instance]})
 
     async def left(self, name: str) -> None:
-        """And went away again before its end."""
+        """The client went away again before the stream's end."""
         reply = self._replies.get(name)
         if reply is not None:
             reply.left()
@@ -154,7 +154,7 @@ class Switchboard:
 
     @contextlib.asynccontextmanager
     async def reading(self, session: str, stream: str, stop: Callable[[], None]) -> AsyncGenerator[None]:
-        """A client reads a stream here: until the session ends, or until it reads the same one elsewhere.
+        """Let a client read a stream here, until the session ends or it reads the same one elsewhere.
 
         2025-11-25, basic/transports, Multiple Connections: a message goes to one of the connected streams only.
         """
@@ -167,8 +167,8 @@ class Switchboard:
         self._hold()
         try:
             if self._shared:
-                await self._in_tune()
-                await self._tell(EVERYBODY, {"reads": [self.instance, session, stream]})
+                await self._connected()
+                await self._tell(ALL, {"reads": [self.instance, session, stream]})
             yield
         finally:
             if self._readers.get((session, stream)) is stop:
@@ -179,13 +179,13 @@ class Switchboard:
             self._release()
 
     async def is_alive(self, name: str) -> bool:
-        """Whether the instance lives that a stream comes from."""
+        """Whether the instance that a stream comes from is alive."""
         owner = owner_of(name)
-        return owner == self.instance or await self._lives(owner)
+        return owner == self.instance or await self._is_alive(owner)
 
     def close(self) -> None:
-        """The server goes down: nobody can be waited for any more."""
-        self.waiting.give_up(why="The server stops, and cannot wait for the answer. Call again.")
+        """The server goes down: wait for no answer any more."""
+        self.pushes.give_up(why="The server stops, and cannot wait for the answer. Call again.")
         for session in list(self._ending):
             self._end(session, cancel=False)
         self._stop()
@@ -203,7 +203,7 @@ class Switchboard:
     def _end(self, session: str, *, cancel: bool = True) -> None:
         for then in list(self._ending.pop(session, ())):
             then()
-        self.waiting.give_up(session)
+        self.pushes.give_up(session)
         if cancel:
             for owner, id_ in [key for key in self._running if key[0] == session]:
                 self._cancel(owner, id_)
@@ -213,17 +213,17 @@ class Switchboard:
             await self.store.publish(channel, encode(what))
 
     async def _send(self, instance: str, what: object) -> None:
-        """Put a message into the inbox of another instance, if there is such a one."""
-        if await self._lives(instance):
+        """Put a message into the inbox of another instance, if that is alive."""
+        if await self._is_alive(instance):
             inbox = _inbox(instance)
             await self.store.append(inbox, encode(what), ttl=min(self.ttl, UNREAD))
             await self.poke(inbox)
 
-    async def _lives(self, instance: str) -> bool:
+    async def _is_alive(self, instance: str) -> bool:
         return self._shared and await self.store.get(_alive(instance)) is not None
 
     def _hold(self) -> None:
-        """Something goes on: keep the channels open."""
+        """Keep the channels open while something goes on."""
         self._active += 1
         if self._linger is not None:
             self._linger.cancel()
@@ -240,36 +240,36 @@ class Switchboard:
         self._loop = asyncio.get_running_loop()
         self._tasks = [self._loop.create_task(self._refresh())]
         if self._shared:
-            self._tuned = self._loop.create_future()
-            self._tasks.append(self._loop.create_task(self._listen(self._tuned)))
+            self._ready = self._loop.create_future()
+            self._tasks.append(self._loop.create_task(self._listen(self._ready)))
             self._tasks.append(self._loop.create_task(self._beat()))
 
     def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         self._tasks = []
-        if self._tuned is not None:
-            self._tuned.cancel()
-        self._tuned = None
+        if self._ready is not None:
+            self._ready.cancel()
+        self._ready = None
         self._linger = None
 
-    async def _in_tune(self) -> None:
-        """Wait until what others send us arrives, and until they can see that we live."""
+    async def _connected(self) -> None:
+        """Wait until messages of other instances arrive here, and until they can see that this one is alive."""
         await self.store.put(_alive(self.instance), b"", ttl=DEAD)
-        if self._tuned is not None:
-            await asyncio.shield(self._tuned)
+        if self._ready is not None:
+            await asyncio.shield(self._ready)
 
-    async def _listen(self, tuned: "asyncio.Future[None]") -> None:
-        """Hear what other instances have for this one."""
+    async def _listen(self, ready: "asyncio.Future[None]") -> None:
+        """Receive what other instances send to this one."""
         wait = 0.1
         while True:
             try:
                 async with (
                     following(self.store, _inbox(self.instance)) as wait_for_mail,
-                    self.store.subscribe(EVERYBODY) as messages,
+                    self.store.subscribe(ALL) as messages,
                 ):
-                    if not tuned.done():
-                        tuned.set_result(None)
+                    if not ready.done():
+                        ready.set_result(None)
                     wait = 0.1
                     async with asyncio.TaskGroup() as group:
                         group.create_task(self._receive(wait_for_mail))
@@ -300,7 +300,7 @@ class Switchboard:
     async def _act_on(self, what: Any) -> None:
         match what:
             case {"answer": [session, answer]}:
-                self.waiting.answered(session, answer)
+                self.pushes.answered(session, answer)
             case {"cancel": [session, id_]}:
                 self._cancel(session, id_)
             case {"end": session}:
@@ -317,14 +317,14 @@ class Switchboard:
                 pass
 
     async def _beat(self) -> None:
-        """Show that this instance lives."""
+        """Show that this instance is alive."""
         while True:
             with contextlib.suppress(StoreError):
                 await self.store.put(_alive(self.instance), b"", ttl=DEAD)
             await asyncio.sleep(BEAT)
 
     async def _refresh(self) -> None:
-        """Keep alive what is in use, however long a person thinks."""
+        """Keep alive what is in use, however long a user takes to answer."""
         while True:
             await asyncio.sleep(min(60.0, self.ttl / 3))
             with contextlib.suppress(StoreError):
@@ -332,14 +332,14 @@ class Switchboard:
                     await self._keep(reply)
                 for session in {*self._ending, *(reply.session.id for reply in self._replies.values())}:
                     if not await self._touch(session):
-                        self._end(session)  # and we have not heard of it
+                        self._end(session)  # elsewhere, and the news did not arrive here
 
-    async def _keep(self, reply: Reply) -> None:
+    async def _keep(self, reply: ReplyStream) -> None:
         key = open_key(reply.session.id, reply.name)
         await self.store.put(key, encode(reply.id), ttl=self.ttl)
         if reply.name not in self._replies:
             await self.store.take(key)  # it has ended meanwhile
-        elif reply.reader is not None and reply.reader != self.instance and not await self._lives(reply.reader):
+        elif reply.reader is not None and reply.reader != self.instance and not await self._is_alive(reply.reader):
             reply.left()
 
 

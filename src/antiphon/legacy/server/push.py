@@ -1,29 +1,38 @@
-"""Asking in the middle of a call: requests pushed to a client, and the answers that come back for them."""
+"""Ask in the middle of a call: push requests to a client, and wait for the answers that come back for them."""
 
 import asyncio
-from abc import abstractmethod
 from typing import Any, NamedTuple
 
 from antiphon.errors import CannotAsk
 from antiphon.legacy.server.sessions import Session
+from antiphon.server.context import Channel
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import Message, notification
 from antiphon.wire.revisions import KEY, knows_modes
 
 
-class Asker:
+class PushChannel(Channel):
     """A channel on which the client of a session can be asked."""
 
-    __slots__ = ("_asking", "_pages", "_session", "_waiting")
+    __slots__ = ("_asking", "_pages", "_pushes", "_session")
 
-    def __init__(self, session: Session, waiting: "Waiting") -> None:
+    def __init__(self, session: Session, pushes: "Pushes") -> None:
         self._session = session
-        self._waiting = waiting
+        self._pushes = pushes
         self._asking = 0
         self._pages: dict[str, str] = {}
 
-    @abstractmethod
-    async def emit(self, message: JsonObject) -> None: ...
+    async def push(self, name: str, wire: JsonObject) -> object:  # pyright: ignore[reportIncompatibleVariableOverride] -- bound, it is a Push
+        """Ask, and wait for the answer; CannotAsk if there will be none."""
+        request = _request(wire, name, self._session.revision, self._pushes.new_id(), self.hint())
+        page = request["params"].get("elicitationId")
+        if page is not None:
+            self._pages[name] = page
+        self._asking += 1
+        try:
+            return await self._pushes.ask(request, self._session.id, self)
+        finally:
+            self._asking -= 1
 
     async def retract(self, message: JsonObject) -> None:
         """Say that a question is no longer asked, even where the call itself has nothing more to say."""
@@ -33,22 +42,10 @@ class Asker:
         """What else a question says in its ``_meta``."""
         return {}
 
-    async def push(self, name: str, wire: JsonObject) -> object:
-        """Ask, and wait for the answer."""
-        request = pushed(wire, name, self._session.revision, self._waiting.new_id(), self.hint())
-        page = request["params"].get("elicitationId")
-        if page is not None:
-            self._pages[name] = page
-        self._asking += 1
-        try:
-            return await self._waiting.ask(request, self._session.id, self)
-        finally:
-            self._asking -= 1
-
     async def take_back(self) -> None:
-        """The call has ended: whatever it still asks, in a thread or a task that it left behind, it asks no more."""
+        """The call has ended: retract what a thread or a task that it left behind still asks."""
         if self._asking:
-            for id_ in self._waiting.give_up_on(self):
+            for id_ in self._pushes.give_up_on(self):
                 await self.retract(_cancelled(id_))
 
     async def url_done(self, key: str) -> None:
@@ -57,71 +54,71 @@ class Asker:
             await self.emit(notification("notifications/elicitation/complete", {"elicitationId": page}))
 
 
-class Waiting:
+class Pushes:
     """Pushed requests, by id, until they are answered. An answer counts only from the session that was asked."""
 
     def __init__(self, name: str, timeout: float | None) -> None:
         self._name = name
         self._timeout = timeout
         self._count = 0
-        self._asked: dict[str, _Asked] = {}
+        self._waiting: dict[str, _Push] = {}
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return len(self._waiting)
 
     def new_id(self) -> str:
         self._count += 1
         return f"{self._name}-{self._count}"
 
-    async def ask(self, request: JsonObject, session: str, channel: Asker) -> object:
+    async def ask(self, request: JsonObject, session: str, channel: PushChannel) -> object:
         """Send a request and wait for its answer; CannotAsk if there will be none."""
         id_: str = request["id"]
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._asked[id_] = _Asked(session, channel, answer)
+        self._waiting[id_] = _Push(session, channel, answer)
         try:
             await channel.emit(request)
             async with asyncio.timeout(self._timeout):
                 await asyncio.wait({answer})
-            return response_in(answer.result())
+            return _response(answer.result())
         except TimeoutError:
             raise CannotAsk(f"Nobody answered within {self._timeout:g} seconds", required={}) from None
         finally:
-            del self._asked[id_]
+            del self._waiting[id_]
             if answer.cancelled() or not answer.done():
                 await channel.retract(_cancelled(id_))
 
     def answered(self, session: str, message: Message) -> bool:
-        """Hand over an answer; False if nobody waits for it."""
+        """Hand over an answer; False if it is not waited for."""
         id_ = message.get("id")
-        asked = self._asked.get(id_) if type(id_) is str else None
-        if asked is None or asked.session != session:
+        push = self._waiting.get(id_) if type(id_) is str else None
+        if push is None or push.session != session:
             return False
-        if not asked.answer.done():
-            asked.answer.set_result(message)
+        if not push.answer.done():
+            push.answer.set_result(message)
         return True
 
     def give_up(self, session: str | None = None, *, why: str = "The client went away before it had answered") -> None:
-        """Nobody will answer what was asked, in the session or in all of them."""
-        for asked in list(self._asked.values()):
-            if session is None or asked.session == session:
-                asked.end(why)
+        """End the waiting for answers of one session, or of all."""
+        for push in list(self._waiting.values()):
+            if session is None or push.session == session:
+                push.end(why)
 
-    def give_up_on(self, channel: Asker) -> list[str]:
-        """Wait no longer for what a channel asked; the ids of those questions."""
-        mine = [id_ for id_, asked in self._asked.items() if asked.channel is channel]
-        return [id_ for id_ in mine if self._asked[id_].end("The call has ended")]
+    def give_up_on(self, channel: PushChannel) -> list[str]:
+        """End the waiting for what a channel asked; the ids of those questions."""
+        mine = [id_ for id_, push in self._waiting.items() if push.channel is channel]
+        return [id_ for id_ in mine if self._waiting[id_].end("The call has ended")]
 
 
-class _Asked(NamedTuple):
+class _Push(NamedTuple):
     session: str
-    channel: Asker
+    channel: PushChannel
     answer: "asyncio.Future[Message]"
 
     def end(self, why: str) -> bool:
         if self.answer.done():
             return False
         self.answer.set_exception(CannotAsk(why, required={}))
-        self.answer.exception()  # whoever waits may be cancelled before it looks
+        self.answer.exception()  # the task that waits may be cancelled before it looks
         return True
 
 
@@ -129,7 +126,7 @@ def _cancelled(id_: str) -> Message:
     return notification("notifications/cancelled", {"requestId": id_})
 
 
-def pushed(wire: JsonObject, name: str, revision: str, id_: str, hint: JsonObject) -> JsonObject:
+def _request(wire: JsonObject, name: str, revision: str, id_: str, hint: JsonObject) -> JsonObject:
     """A question as the request that an older client gets."""
     params: JsonObject = {**wire.get("params", {})}
     if wire["method"] == "elicitation/create":
@@ -141,7 +138,7 @@ def pushed(wire: JsonObject, name: str, revision: str, id_: str, hint: JsonObjec
     return {"jsonrpc": "2.0", "id": id_, "method": wire["method"], "params": params}
 
 
-def response_in(message: Message) -> object:
+def _response(message: Message) -> object:
     """What a client answered to a pushed request; CannotAsk if that is an error."""
     fault: Any = message.get("error")
     if fault is None:

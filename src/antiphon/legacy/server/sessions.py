@@ -1,4 +1,4 @@
-"""Sessions: opened, found again by any instance, touched while they are used, and gone after a while without use."""
+"""Sessions: opened, found again by any instance, prolonged while they are used, ended after a while without use."""
 
 import asyncio
 import contextlib
@@ -17,10 +17,7 @@ from antiphon.server.dispatch import Service
 from antiphon.stores.store import Store, StoreError, following
 from antiphon.types import JsonObject, LogLevel
 from antiphon.wire.jsonrpc import Message
-from antiphon.wire.revisions import knows_modes, negotiated
-
-# A Session: what `initialize` agreed on, as plain data that any instance can take up.
-
+from antiphon.wire.revisions import PROTOCOL_VERSION, knows_modes, negotiated
 
 MAX_URIS = 1000
 """Resources that one session may subscribe to."""
@@ -29,7 +26,7 @@ MAX_BYTES = 64 * 1024
 
 
 class Session(msgspec.Struct, kw_only=True, array_like=True, gc=False):
-    """One client, from its initialize on."""
+    """What initialize agreed on with one client, as plain data that any instance can take up."""
 
     id: str = ""
     revision: str
@@ -68,26 +65,26 @@ def _unpack(packed: bytes, id_: str) -> Session:
     return msgspec.structs.replace(_decode(packed), id=id_)
 
 
-class _Hello(msgspec.Struct, rename="camel"):
-    protocol_version: str
-    capabilities: dict[str, object]
-    client_info: "_Client"
-
-
-class _Client(msgspec.Struct):
+class _ClientInfo(msgspec.Struct):
     name: str
     version: str
+
+
+class _InitializeParams(msgspec.Struct, rename="camel"):
+    protocol_version: str
+    capabilities: dict[str, object]
+    client_info: _ClientInfo
 
 
 def opened(message: JsonObject, id_: str, principal: str | None = None) -> Session:
     """The session that an initialize request opens; InvalidParams if it is malformed."""
     params = message.get("params")
     try:
-        hello = msgspec.convert(params, _Hello)
+        asked = msgspec.convert(params, _InitializeParams)
     except msgspec.ValidationError as fault:
         raise InvalidParams(f"initialize is malformed: {fault}") from None
     assert isinstance(params, dict)
-    revision, capabilities = negotiated(hello.protocol_version), hello.capabilities
+    revision, capabilities = negotiated(asked.protocol_version), asked.capabilities
     if not knows_modes(revision) and type(capabilities.get("elicitation")) is dict:
         capabilities["elicitation"] = {}  # forms: there are no pages yet, whatever it says
     session = Session(
@@ -102,12 +99,19 @@ def opened(message: JsonObject, id_: str, principal: str | None = None) -> Sessi
     return session
 
 
+def states_revision(message: Message) -> bool:
+    """2026-07-28, basic/versioning: whether a message states its revision in ``_meta``, as only modern ones do."""
+    params = message.get("params")
+    meta = params.get("_meta") if type(params) is dict else None
+    return type(meta) is dict and PROTOCOL_VERSION in meta
+
+
 def welcome(service: Service, session: Session) -> JsonObject:
     """The result of initialize."""
     able = service.capabilities()
     result: JsonObject = {
         "protocolVersion": session.revision,
-        # Whoever has no session cannot be told later what changed.
+        # A client without a session cannot be told later what changed.
         "capabilities": able if session.id else {name: {} for name in able},
         "serverInfo": service.info,
     }
@@ -137,7 +141,7 @@ class Sessions:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._moment = 0.0
         self.busy: Callable[[], Iterable[str]] = tuple
-        """Tells in which sessions a call is under way here."""
+        """Gives the sessions in which a call is under way here."""
         self._sweeping: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -155,7 +159,7 @@ class Sessions:
         return session
 
     async def find(self, id_: bytes | None, principal: str | None) -> Session:
-        """The session of a request; the error says whether there is none, or none any more."""
+        """The session of a request; InvalidRequest says whether it names none, or one that has ended."""
         if id_ is None:
             raise InvalidRequest("The Mcp-Session-Id header is missing: initialize first", status=400)
         name = id_.decode("latin-1")
@@ -171,12 +175,12 @@ class Sessions:
             raise _gone()
         session = Session.unpack(packed, name)
         if session.principal != principal:
-            raise _gone()  # somebody else's, and nobody is told that there is one
+            raise _gone()  # another principal's; the reply must not tell that it exists
         return session
 
     @contextlib.asynccontextmanager
     async def changing(self, session: Session) -> AsyncGenerator[Session]:
-        """A session as it is now, kept as it is at the end."""
+        """Give a session as it is now, to be changed; then keep it."""
         async with self._alone(session.id):
             now = (await self._as_it_is(session.id, session.principal)).copy()
             yield now
@@ -184,7 +188,7 @@ class Sessions:
 
     @contextlib.asynccontextmanager
     async def _alone(self, name: str) -> AsyncGenerator[None]:
-        """Keep everybody else from writing a session, here and at other instances."""
+        """Let no other task write a session, here or at other instances."""
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
@@ -193,7 +197,7 @@ class Sessions:
 
     @contextlib.asynccontextmanager
     async def _claimed(self, name: str) -> AsyncGenerator[None]:
-        """An instance that dies meanwhile keeps the others waiting for a few seconds."""
+        """Claim a session in the store. If this instance dies meanwhile, the others wait for a few seconds."""
         claim = f"antiphon:changing:{name}"
         if not await self._store.add(claim, ttl=_CLAIMED):
             async with following(self._store, claim) as wait:
@@ -209,7 +213,7 @@ class Sessions:
         await self._write(_key(session.id), session.pack())
 
     async def touch(self, name: str) -> bool:
-        """Keep a session that is in use although it sends nothing; False if there is none any more."""
+        """Prolong a session that is in use although it sends nothing; False if it has ended."""
         key = _key(name)
         async with self._alone(name):
             packed = await self._store.get(key)
