@@ -7,7 +7,7 @@ from typing import Any
 
 from antiphon.errors import CannotAsk
 from antiphon.server.context import Context
-from antiphon.server.dispatch import Middleware, Route
+from antiphon.server.dispatch import Middleware, Proceed
 from antiphon.types import JsonObject
 
 __all__ = ["traced"]
@@ -22,7 +22,7 @@ def traced(tracer: Any = None) -> Middleware:
 
     used = tracer or trace.get_tracer("antiphon")
 
-    async def span(ctx: Context, proceed: Route) -> JsonObject:
+    async def span(ctx: Context, proceed: Proceed) -> JsonObject:
         # basic, General fields: traceparent, tracestate and baggage travel in `_meta`.
         carrier = {key: value for key, value in ctx.meta.items() if isinstance(value, str)}
         attributes: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from antiphon.errors import InvalidParams
-from antiphon.server.context import Context
+from antiphon.server.run import Run
 from antiphon.server.running import Handler, label
 from antiphon.types import Completion, JsonObject
 
@@ -29,11 +29,11 @@ class Completer:
             raise TypeError(f"{label(function)} must take value, and may take arguments and a Context")
         self._takes_arguments = len(names) > 1
 
-    async def suggest(self, ctx: Context, value: str, arguments: JsonObject) -> JsonObject:
+    async def suggest(self, run: Run, value: str, arguments: JsonObject) -> JsonObject:
         given: JsonObject = {"value": value}
         if self._takes_arguments:
             given["arguments"] = arguments
-        return completion(await self._handler.run(ctx, given))
+        return completion(await self._handler.run(run, given))
 
 
 def completion(found: Any) -> JsonObject:

@@ -5,7 +5,7 @@ from typing import Any
 
 from antiphon.errors import InternalError, ProtocolError
 from antiphon.http.exchange import Receive, Send
-from antiphon.server.context import Channel
+from antiphon.server.run import Channel
 from antiphon.wire import jsonrpc
 from antiphon.wire.call import accept
 from antiphon.wire.headers import RawHeaders

@@ -38,12 +38,14 @@ from antiphon.rounds.token import (
 )
 from antiphon.server.change_log import Changes
 from antiphon.server.completion import completion, read_params
-from antiphon.server.context import Channel, Context, StepObserver
+from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.registry import Registry
 from antiphon.server.resources import ResourceEntry
-from antiphon.server.running import ROUND, Handler, Threads, label, told_by
+from antiphon.server.run import Channel, Run, StepObserver
+from antiphon.server.running import Handler, label, told_by
 from antiphon.server.steps import SharedSteps
+from antiphon.server.threads import Threads
 from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.store import Store
@@ -57,13 +59,14 @@ from antiphon.wire.revisions import METHODS, REVISION, SERVER_INFO
 log = logging.getLogger("antiphon")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Route: TypeAlias = Callable[[Context], Awaitable[Any]]
+Route: TypeAlias = Callable[[Run], Awaitable[Any]]
+Proceed: TypeAlias = Callable[[Context], Awaitable[Any]]
 
 
 class Middleware(Protocol):
     """A function around every request: ``async def timed(ctx, proceed): ...; return await proceed(ctx)``."""
 
-    def __call__(self, ctx: Context, proceed: Route, /) -> Awaitable[JsonObject]: ...
+    def __call__(self, ctx: Context, proceed: Proceed, /) -> Awaitable[JsonObject]: ...
 
 
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
@@ -277,7 +280,7 @@ class Service(Registry):
 
         This is the one place where an exception becomes a wire error.
         """
-        ctx: Context | None = None
+        run: Run | None = None
         result: Any
         try:
             id_ = type(message.get("id"))
@@ -295,40 +298,40 @@ class Service(Registry):
             route = self._routes.get(call.method)
             if route is None or (call.row.feature is not None and call.row.feature not in self._features):
                 raise unknown_method(call.method, call.revision)
-            ctx = Context(self, call, channel)
+            run = Run(self, call, channel)
             if call.talk is not None:
-                ctx._talk = call.talk
+                run.talk = call.talk
             elif call.row.sealed and "requestState" in call.params:
-                await self._open(ctx)
+                await self._open(run)
             try:
-                result = await route(ctx)
+                result = await route(run)
             except RoundEnds:
-                result = ROUND  # a middleware asked
+                result = self._close(run)
             except ToolError as fault:
                 if call.method != "tools/call":
                     raise
                 result = error_result(str(fault))
-            if result is ROUND or "resultType" not in result:
-                result = self._finished(ctx, result)
-            call.talk = ctx._talk
+            if "resultType" not in result:
+                result = self._completed(run, result)
+            call.talk = run.talk
             reply = dialect.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
-            return dialect.refuse(message, _as_error(fault, ctx))
+            return dialect.refuse(message, _as_error(fault, run))
         finally:
-            if ctx is not None:
-                ctx._over = True
+            if run is not None:
+                run.over = True
         if log.isEnabledFor(logging.INFO):
-            log.info("%s %s", _told(ctx), result["resultType"], extra=_facts(ctx, result["resultType"]))
+            log.info("%s %s", _told(run), result["resultType"], extra=_facts(run, result["resultType"]))
         return 200, reply
 
-    async def _open(self, ctx: Context) -> None:
+    async def _open(self, run: Run) -> None:
         """Take up the conversation that a token carries; StateRefused, whatever is wrong with it."""
-        call = ctx._call
+        call = run.call
         token = call.params["requestState"]
         try:
             if type(token) is not str:
                 raise SealBroken("malformed")
-            opened = self._guard.open(token, bound_to=self._bound(ctx), now=self.clock())
+            opened = self._guard.open(token, bound_to=self._bound(run), now=self.clock())
             journal = Journal.unpack(opened.payload)
             if self._guard.single_use and not self._observers:
                 left = max(opened.expires - self.clock(), 1)
@@ -337,17 +340,17 @@ class Service(Registry):
         except (SealBroken, ValueError) as fault:
             log.warning("requestState refused for %s %r: %s", call.method, call.name, fault)
             raise StateRefused from None
-        ctx._expires = opened.expires
-        ctx._talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)
+        run.expires = opened.expires
+        run.talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)
 
-    def _close(self, ctx: Context) -> JsonObject:
+    def _close(self, run: Run) -> JsonObject:
         """The result that ends a round: the questions, and the journal under seal."""
-        talk = ctx._conversation()
+        talk = run.conversation()
         result = talk.close()
-        if not ctx._call.row.sealed:
+        if not run.call.row.sealed:
             return result
         limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
-        if self.process_key and ctx._call.headers is not None:
+        if self.process_key and run.call.headers is not None:
             self.process_key = False
             log.warning(
                 "questions are sealed with a key of this process alone: a restart or a second instance cannot continue"
@@ -356,19 +359,19 @@ class Service(Registry):
         try:
             result["requestState"] = self._guard.seal(
                 talk.journal.pack(readable=self._guard.readable),
-                bound_to=self._bound(ctx),
+                bound_to=self._bound(run),
                 now=self.clock(),
                 ttl=min(limits) if limits else None,
                 entropy=os.urandom(12),
             )
         except StateTooLarge as fault:
-            log.error("%s: the conversation outgrew its token: %s; %s", _told(ctx), fault, talk.journal.weights())  # noqa: TRY400 -- the weights tell where it grew, a traceback does not
+            log.error("%s: the conversation outgrew its token: %s; %s", _told(run), fault, talk.journal.weights())  # noqa: TRY400 -- the weights tell where it grew, a traceback does not
             raise InternalError("The conversation has grown too large to continue") from None
         result["_meta"] = dict(self._meta)
         return result
 
-    def _bound(self, ctx: Context) -> bytes:
-        call = ctx._call
+    def _bound(self, run: Run) -> bytes:
+        call = run.call
         return binding(
             method=call.method,
             name=call.name,
@@ -389,12 +392,10 @@ class Service(Registry):
         self.process_key = True
         return seal.with_keys([generate_key(os.urandom(32))])
 
-    def _finished(self, ctx: Context, result: Any) -> JsonObject:
-        """What a route gave, as a whole result: the end of a round, or complete."""
-        if result is ROUND:
-            return self._close(ctx)
-        whole: JsonObject = {**self._cache(), **result} if ctx._call.row.cached else result
-        if ctx._call.row.cached and ctx.round > 1:
+    def _completed(self, run: Run, result: JsonObject) -> JsonObject:
+        """What a route gave, with the members that every result has."""
+        whole: JsonObject = {**self._cache(), **result} if run.call.row.cached else result
+        if run.call.row.cached and run.round > 1:
             whole["ttlMs"] = 0  # server/utilities/caching: what came of answers is nobody else's
         if self._middleware:
             whole = msgspec.to_builtins(whole, str_keys=True)  # plain data for whoever looks at it on its way
@@ -408,7 +409,7 @@ class Service(Registry):
 
     # --- the methods ----------------------------------------------------------------------------------------------
 
-    async def _discover(self, _: Context) -> JsonObject:
+    async def _discover(self, _: Run) -> JsonObject:
         result: JsonObject = {"supportedVersions": [REVISION], "capabilities": self.capabilities()}
         if self.instructions is not None:
             result["instructions"] = self.instructions
@@ -426,35 +427,35 @@ class Service(Registry):
             capabilities["completions"] = {}
         return capabilities
 
-    async def _list_tools(self, ctx: Context) -> JsonObject:
-        return self._page(ctx, "tools", "name", (entry.tool for entry in self._tools.values()))
+    async def _list_tools(self, run: Run) -> JsonObject:
+        return self._page(run, "tools", "name", (entry.tool for entry in self._tools.values()))
 
-    async def _list_prompts(self, ctx: Context) -> JsonObject:
-        return self._page(ctx, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
+    async def _list_prompts(self, run: Run) -> JsonObject:
+        return self._page(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
 
-    async def _list_resources(self, ctx: Context) -> JsonObject:
-        return self._page(ctx, "resources", "uri", (entry.resource for entry in self._resources.values()))
+    async def _list_resources(self, run: Run) -> JsonObject:
+        return self._page(run, "resources", "uri", (entry.resource for entry in self._resources.values()))
 
-    async def _list_templates(self, ctx: Context) -> JsonObject:
+    async def _list_templates(self, run: Run) -> JsonObject:
         found = (entry.resource for entry in self._templates.values())
-        return self._page(ctx, "resourceTemplates", "uriTemplate", found)
+        return self._page(run, "resourceTemplates", "uriTemplate", found)
 
-    def _call_tool(self, ctx: Context) -> Awaitable[Any]:
-        entry = self._tools.get(ctx._call.name)
+    def _call_tool(self, run: Run) -> Awaitable[Any]:
+        entry = self._tools.get(run.call.name)
         if entry is None:
-            raise InvalidParams(f"Unknown tool: {ctx.name}")
-        return entry.call(ctx)
+            raise InvalidParams(f"Unknown tool: {run.call.name}")
+        return entry.call(run)
 
-    def _get_prompt(self, ctx: Context) -> Awaitable[Any]:
-        entry = self._prompts.get(ctx.name)
+    def _get_prompt(self, run: Run) -> Awaitable[Any]:
+        entry = self._prompts.get(run.call.name)
         if entry is None:
-            raise InvalidParams(f"Unknown prompt: {ctx.name}")
-        return entry.get(ctx)
+            raise InvalidParams(f"Unknown prompt: {run.call.name}")
+        return entry.get(run)
 
-    def _read_resource(self, ctx: Context) -> Awaitable[Any]:
-        static = self._resources.get(ctx.name)
-        entry, variables = (static, {}) if static is not None else self._matching(ctx.name)
-        return entry.read(ctx, variables)
+    def _read_resource(self, run: Run) -> Awaitable[Any]:
+        static = self._resources.get(run.call.name)
+        entry, variables = (static, {}) if static is not None else self._matching(run.call.name)
+        return entry.read(run, variables)
 
     def _matching(self, uri: str) -> tuple[ResourceEntry, dict[str, Any]]:
         for entry in self._templates.values():
@@ -464,8 +465,8 @@ class Service(Registry):
                 return entry, dict(variables)
         raise ResourceNotFound(uri)
 
-    async def _complete_argument(self, ctx: Context) -> JsonObject:
-        params = read_params(ctx.params)
+    async def _complete_argument(self, run: Run) -> JsonObject:
+        params = read_params(run.call.params)
         known = self._prompts if params.ref.type == "ref/prompt" else self._templates
         entry = known.get(params.target)
         if entry is None and params.ref.type == "ref/resource" and params.target in self._resources:
@@ -480,22 +481,22 @@ class Service(Registry):
             options = entry.options[params.argument.name]
             return completion([item for item in options if item.lower().startswith(typed)])
         known_arguments: JsonObject = {} if params.context is None else dict(params.context.arguments)
-        return await completer.suggest(ctx, params.argument.value, known_arguments)
+        return await completer.suggest(run, params.argument.value, known_arguments)
 
-    async def _listen(self, ctx: Context) -> JsonObject:
-        return await self.subscriptions.listen(ctx, self._features)
+    async def _listen(self, run: Run) -> JsonObject:
+        return await self.subscriptions.listen(run, self._features)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _cache(self) -> JsonObject:
         return {"ttlMs": self._list_ttl, "cacheScope": "public"}
 
-    def _page(self, ctx: Context, kind: str, key: str, items: Iterable[object]) -> JsonObject:
+    def _page(self, run: Run, kind: str, key: str, items: Iterable[object]) -> JsonObject:
         """A list, or a page of it: a cursor is the key of the last item before the page."""
         listed = self._listed.get(kind)
         if listed is None:
             listed = self._listed[kind] = [msgspec.to_builtins(item) for item in items]
-        cursor = ctx.params.get("cursor")
+        cursor = run.call.params.get("cursor")
         start = 0
         if cursor is not None:
             start = 1 + next((at for at, item in enumerate(listed) if _cursor(item[key]) == cursor), -1)
@@ -516,9 +517,9 @@ class Service(Registry):
         if len(names) != 1:
             raise TypeError(f"{label(function)} must take the request's params, and may take a Context")
 
-        async def route(ctx: Context) -> Any:
-            value = await handler.run(ctx, {names[0]: ctx.params})
-            return self._finished(ctx, value if value is ROUND else _plain(value))
+        async def route(run: Run) -> Any:
+            value = await handler.run(run, {names[0]: run.call.params})
+            return self._completed(run, _plain(value))
 
         return route
 
@@ -530,19 +531,23 @@ class Service(Registry):
         if not self._middleware:
             return inner
 
-        async def route(ctx: Context) -> Any:
-            return self._finished(ctx, await inner(ctx))
+        async def innermost(ctx: Context) -> Any:
+            run = run_of(ctx)
+            try:
+                return self._completed(run, await inner(run))
+            except RoundEnds:
+                return self._close(run)
 
-        outer: Route = route
+        outer: Proceed = innermost
         for middleware in reversed(self._middleware):
             outer = _around(middleware, outer)
 
-        async def outermost(ctx: Context) -> Any:
-            ctx._task = asyncio.current_task()
+        async def outermost(run: Run) -> Any:
+            run.task = asyncio.current_task()
             try:
-                return await outer(ctx)
+                return await outer(context_of(run))
             except asyncio.CancelledError as fault:
-                signal = None if ctx._settling is None else ctx._settling.heard(fault)
+                signal = None if run.settling is None else run.settling.heard(fault)
                 if signal is None:
                     raise
                 raise signal from None
@@ -550,29 +555,29 @@ class Service(Registry):
         return outermost
 
 
-def _as_error(fault: BaseException, ctx: Context | None) -> ProtocolError:
+def _as_error(fault: BaseException, run: Run | None) -> ProtocolError:
     """What the peer learns of an exception; the log learns the rest."""
     if isinstance(fault, BaseExceptionGroup):
         fault = told_by(fault)
     if isinstance(fault, CannotAsk):
         fault = MissingCapability(fault.required) if fault.required else InternalError(fault.message)
     if isinstance(fault, ProtocolError):
-        if ctx is not None and not isinstance(fault, StateRefused) and log.isEnabledFor(logging.INFO):
-            log.info("%s error %s", _told(ctx), fault.code, extra=_facts(ctx, "error"))
+        if run is not None and not isinstance(fault, StateRefused) and log.isEnabledFor(logging.INFO):
+            log.info("%s error %s", _told(run), fault.code, extra=_facts(run, "error"))
         return fault
     if isinstance(fault, ToolError | UnstableQuestion):
-        log.warning("%s ended with: %s", _told(ctx), fault, extra=_facts(ctx, "error"))
+        log.warning("%s ended with: %s", _told(run), fault, extra=_facts(run, "error"))
         return InternalError(str(fault))
     task = asyncio.current_task()
     # A cancellation that nobody asked for comes from inside: the handler awaited something that was cancelled.
     own = isinstance(fault, asyncio.CancelledError) and task is not None and not task.cancelling()
     if not isinstance(fault, asyncio.CancelledError | GeneratorExit) or own:
-        log.error("%s failed", _told(ctx), exc_info=fault, extra=_facts(ctx, "error"))
+        log.error("%s failed", _told(run), exc_info=fault, extra=_facts(run, "error"))
         return InternalError()
     raise fault
 
 
-def _around(middleware: Middleware, proceed: Route) -> Route:
+def _around(middleware: Middleware, proceed: Proceed) -> Proceed:
     def route(ctx: Context) -> Awaitable[Any]:
         return middleware(ctx, proceed)
 
@@ -597,23 +602,23 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-def _told(ctx: Context | None) -> str:
+def _told(run: Run | None) -> str:
     """A call as a log line names it."""
-    if ctx is None:
+    if run is None:
         return "a request"
-    return f"{ctx.method} {ctx.name!r} id={ctx.request_id!r} round={ctx.round}"
+    return f"{run.call.method} {run.call.name!r} id={run.call.id!r} round={run.round}"
 
 
-def _facts(ctx: Context | None, outcome: object) -> dict[str, object] | None:
+def _facts(run: Run | None, outcome: object) -> dict[str, object] | None:
     """What a log record carries beside its text."""
-    if ctx is None:
+    if run is None:
         return None
-    talk = ctx._talk
+    talk = run.talk
     return {
-        "mcp_method": ctx.method,
-        "mcp_name": ctx.name,
-        "mcp_request_id": ctx.request_id,
-        "mcp_round": ctx.round,
+        "mcp_method": run.call.method,
+        "mcp_name": run.call.name,
+        "mcp_request_id": run.call.id,
+        "mcp_round": run.round,
         "mcp_flow": None if talk is None else talk.journal.flow.hex(),
         "mcp_result": outcome,
     }

@@ -7,8 +7,8 @@ import msgspec
 
 from antiphon.errors import InvalidParams
 from antiphon.server.completion import options_of
-from antiphon.server.context import Context
-from antiphon.server.running import ROUND, Handler
+from antiphon.server.run import Run
+from antiphon.server.running import Handler
 from antiphon.server.tools import checked_name, content_blocks
 from antiphon.shapes import MISSING, Mismatch, signature_of
 from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, PromptResult
@@ -47,9 +47,9 @@ class PromptEntry:
             meta=meta,
         )
 
-    async def get(self, ctx: Context) -> Any:
-        """Serve prompts/get: a result, or ROUND."""
-        arguments = ctx.params.get("arguments")
+    async def get(self, run: Run) -> Any:
+        """Serve prompts/get."""
+        arguments = run.call.params.get("arguments")
         if arguments is None:
             arguments = {}
         elif type(arguments) is not dict or not all(type(value) is str for value in arguments.values()):
@@ -59,8 +59,8 @@ class PromptEntry:
             values = self._read({key: value for key, value in arguments.items() if key not in hidden}, lax=True)
         except Mismatch as fault:
             raise InvalidParams(f"Invalid arguments for {self.name}: {fault}") from None
-        value = await self._handler.run(ctx, values)
-        return value if value is ROUND else self._result(value)
+        value = await self._handler.run(run, values)
+        return self._result(value)
 
     def _result(self, value: Any) -> JsonObject:
         stated = value if isinstance(value, PromptResult) else PromptResult(messages=_messages(value, self.name))

@@ -7,8 +7,8 @@ import msgspec
 
 from antiphon.errors import ResourceNotFound
 from antiphon.server.completion import options_of
-from antiphon.server.context import Context
-from antiphon.server.running import ROUND, Handler, label
+from antiphon.server.run import Run
+from antiphon.server.running import Handler, label
 from antiphon.shapes import Mismatch, signature_of
 from antiphon.types import (
     Annotations,
@@ -76,15 +76,15 @@ class ResourceEntry:
         else:
             self.resource = ResourceTemplate(uri_template=uri, **about)
 
-    async def read(self, ctx: Context, variables: dict[str, Any]) -> Any:
-        """Serve resources/read: a result, or ROUND."""
+    async def read(self, run: Run, variables: dict[str, Any]) -> Any:
+        """Serve resources/read."""
         try:
             values = self._read(variables, lax=True)
         except Mismatch:
             # A URI whose variables do not fit names nothing, as one that no template matches.
-            raise ResourceNotFound(ctx.name) from None
-        value = await self._handler.run(ctx, values)
-        return value if value is ROUND else self._result(value, ctx.name)
+            raise ResourceNotFound(run.call.name) from None
+        value = await self._handler.run(run, values)
+        return self._result(value, run.call.name)
 
     def _result(self, value: Any, uri: str) -> JsonObject:
         stated = value if isinstance(value, ResourceResult) else ResourceResult(contents=self._contents(value))

@@ -1,26 +1,19 @@
 """Running a handler once, and telling how it ended: with a value, or with questions."""
 
 import asyncio
-import contextlib
-import contextvars
 import inspect
-import sys
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 from antiphon.errors import CannotAsk, ProtocolError, ToolError, UserRefused
 from antiphon.rounds.ask import Question
 from antiphon.rounds.declare import AskedParameter, asked_parameters, is_asked
 from antiphon.rounds.journal import InputRequired, RoundEnds
 from antiphon.server.asking import not_awaited
-from antiphon.server.context import Context, in_threads
+from antiphon.server.context import Context, context_of
+from antiphon.server.run import Run
 from antiphon.shapes import hints_of
 from antiphon.types import Accepted
-
-ROUND = object()
-"""Instead of a value: the handler ended with questions, which stand in the conversation."""
 
 
 class Handler:
@@ -47,49 +40,50 @@ class Handler:
         )
         self.is_plain = self.is_async and not self.hidden
 
-    async def run(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        """The handler's value, or ROUND."""
+    async def run(self, run: Run, arguments: dict[str, Any]) -> Any:
+        """The handler's value. RoundEnds if it ended with questions, which stand in the conversation."""
         if self.context is not None:
-            ctx._task = asyncio.current_task()
-            ctx._is_plain = not self.is_async
-            arguments[self.context] = ctx
+            run.task = asyncio.current_task()
+            run.is_plain = not self.is_async
+            arguments[self.context] = run.context or context_of(run)
         try:
             if self.asked:
-                await self._fill_in(ctx, arguments)
+                await self._fill_in(run, arguments)
             if self.is_async:
                 value = await self.function(**arguments)
             else:
-                value = await ctx.server.in_thread(self.function, **arguments)
+                value = await run.server.in_thread(self.function, **arguments)
                 if inspect.isawaitable(value):
                     # A decorator may hide that a function is a coroutine function.
-                    ctx._is_plain = False
+                    run.is_plain = False
                     value = await value
         except BaseException as fault:
-            signal = None if ctx._settling is None else ctx._settling.heard(fault)
-            if not _ends_round(signal or fault, ctx):
+            signal = None if run.settling is None else run.settling.heard(fault)
+            if not _ends_round(signal or fault, run):
                 if signal is None:
                     raise
                 raise signal from None
             value = None
         else:
-            if ctx._settling is not None:
-                ctx._settling.returned()
-            if ctx._loose:
-                raise not_awaited(ctx._loose.pop())
-        talk = ctx._talk
+            if run.settling is not None:
+                run.settling.returned()
+            if run.unawaited:
+                raise not_awaited(run.unawaited.pop())
+        talk = run.talk
         if type(value) is InputRequired:
-            return self.asked_by_returning(ctx, value)
+            self.ask_by_returning(run, value)
         if talk is not None and talk.pending:
-            await ctx._end_round()
-            return ROUND
+            await run.close_round()
+            raise RoundEnds
         return value
 
-    def asked_by_returning(self, ctx: Context, wanted: InputRequired) -> object:
-        ctx._check_may_ask()
-        ctx._conversation().returned(wanted)
-        return ROUND
+    def ask_by_returning(self, run: Run, wanted: InputRequired) -> NoReturn:
+        """End the round with the questions that the handler returned."""
+        run.check_may_ask()
+        run.conversation().returned(wanted)
+        raise RoundEnds
 
-    async def _fill_in(self, ctx: Context, arguments: dict[str, Any]) -> None:
+    async def _fill_in(self, run: Run, arguments: dict[str, Any]) -> None:
         """Answer the declared questions; all that can be asked now are asked in one round."""
         open_: set[str] = set()
         cannot: CannotAsk | None = None
@@ -98,21 +92,21 @@ class Handler:
                 open_.add(parameter.name)
                 continue
             try:
-                arguments[parameter.name] = await self._value(ctx, parameter, arguments)
+                arguments[parameter.name] = await self._value(run, parameter, arguments)
             except RoundEnds:
                 open_.add(parameter.name)
             except CannotAsk as fault:
                 cannot = fault
                 open_.add(parameter.name)
             except UserRefused:
-                ctx._conversation().pending.clear()
+                run.conversation().pending.clear()
                 raise
         if cannot is not None:
             raise cannot
         if open_:
             raise RoundEnds
 
-    async def _value(self, ctx: Context, parameter: AskedParameter, arguments: dict[str, Any]) -> Any:
+    async def _value(self, run: Run, parameter: AskedParameter, arguments: dict[str, Any]) -> Any:
         if isinstance(parameter.source, str):
             question = parameter.question(arguments)
         else:
@@ -124,101 +118,17 @@ class Handler:
             question = made
             question.key = question.key or parameter.name
             question.ttl = parameter.ttl if question.ttl is None else question.ttl
-        answer = ctx._answer(question)
+        answer = run.answer(question)
         if question.kind in {"sample", "roots"}:
             return answer
         return answer if parameter.handles_refusal else answer.unwrap()
-
-
-class Threads:
-    """Where plain functions run, so that they never block the event loop.
-
-    The threads are daemons: one that never returns must not keep the process from ending, as it would in an executor.
-    """
-
-    __slots__ = ("_crew", "_most")
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._crew = _Crew()
-
-    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
-        context = contextvars.copy_context()
-        # A job may wait for another that it gives to the same threads: that one must not wait for a thread.
-        most = sys.maxsize if in_threads.get() is self else self._most
-        context.run(in_threads.set, self)
-
-        def job() -> None:
-            if done.cancelled():
-                return  # before its turn came
-            try:
-                value, fault = context.run(function, *args, **kwargs), None
-            except BaseException as raised:  # noqa: BLE001 -- it belongs to whoever awaits the call
-                value, fault = None, raised
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_settle, done, value, fault)
-
-        self._crew.take(job, most)
-        return await done
-
-    def close(self) -> None:
-        """Let the threads end when they are done; later jobs get new ones."""
-        crew, self._crew = self._crew, _Crew()
-        crew.dismiss()
-
-
-class _Crew:
-    """Threads that share one queue, started as they are needed."""
-
-    __slots__ = ("_idle", "_jobs", "_lock", "_size")
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._size = 0
-        self._idle = 0
-
-    def take(self, job: Callable[[], None], most: int) -> None:
-        with self._lock:
-            if self._idle:
-                self._idle -= 1
-            elif self._size < most:
-                self._size += 1
-                threading.Thread(target=self._work, name="antiphon", daemon=True).start()
-        self._jobs.put(job)
-
-    def dismiss(self) -> None:
-        for _ in range(self._size):
-            self._jobs.put(None)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-            with self._lock:
-                # Whoever found everybody busy left a job in the queue, and this thread takes it next.
-                if self._jobs.empty():
-                    self._idle += 1
-
-
-def _settle(done: "asyncio.Future[Any]", value: Any, fault: BaseException | None) -> None:
-    if done.done():
-        return
-    if isinstance(fault, StopIteration):
-        # A Future cannot carry StopIteration: whoever awaits it would wait for ever.
-        fault = RuntimeError("the handler raised StopIteration")
-    if fault is None:
-        done.set_result(value)
-    else:
-        done.set_exception(fault)
 
 
 def label(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__qualname__', function)}()"
 
 
-def _ends_round(fault: BaseException, ctx: Context) -> bool:
+def _ends_round(fault: BaseException, run: Run) -> bool:
     """Whether what left the handler is the end of a round; raises what must go on instead.
 
     A handler may swallow the signal and fail with an error of its own: its questions are still asked. A task group that
@@ -235,7 +145,7 @@ def _ends_round(fault: BaseException, ctx: Context) -> bool:
             raise _first(cannot) from None
         raise told_by(rest) from None
     if isinstance(fault, Exception):
-        talk = ctx._talk
+        talk = run.talk
         return talk is not None and bool(talk.pending)
     return False
 

@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.errors import InvalidParams
 from antiphon.server.change_log import Change, Changes
-from antiphon.server.context import Context
+from antiphon.server.run import Run
 from antiphon.stores.store import StoreError
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import RequestId, notification
@@ -66,9 +66,9 @@ class Listener:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
 
-    async def serve(self, ctx: Context) -> None:
+    async def serve(self, run: Run) -> None:
         """Send what happens until the stream is closed."""
-        channel = ctx._channel
+        channel = run.channel
         agreed = msgspec.to_builtins(self.filter)
         await channel.emit(
             notification(
@@ -121,18 +121,18 @@ class Subscriptions:
         if not self._observers and self.changes is not None:
             self.changes.unfollow(self._hear)
 
-    async def listen(self, ctx: Context, features: set[str]) -> JsonObject:
-        listener = Listener(ctx.request_id, _agreed(ctx.params.get("notifications"), features))
+    async def listen(self, run: Run, features: set[str]) -> JsonObject:
+        listener = Listener(run.call.id, _agreed(run.call.params.get("notifications"), features))
         listener.closed = self.closing
         self.join(listener)
         try:
             if self.changes is not None and self.changes.shared:
                 with contextlib.suppress(StoreError):  # what happens here is told all the same
                     await self.changes.followed()
-            await listener.serve(ctx)
+            await listener.serve(run)
         finally:
             self.leave(listener)
-        return {"_meta": {SUBSCRIPTION_ID: ctx.request_id}}
+        return {"_meta": {SUBSCRIPTION_ID: run.call.id}}
 
     def changed(self, kind: Kind) -> None:
         self._happened(f"notifications/{kind}/list_changed")

@@ -12,8 +12,8 @@ import msgspec
 from antiphon.errors import InternalError, InvalidParams, ToolError
 from antiphon.rounds.journal import InputRequired
 from antiphon.rounds.token import as_they_are
-from antiphon.server.context import Context
-from antiphon.server.running import ROUND, Handler, label, told_by
+from antiphon.server.run import Run
+from antiphon.server.running import Handler, label, told_by
 from antiphon.shapes import Mismatch, Shape, describe, hints_of, raw_shape, shape_of, signature_of
 from antiphon.types import (
     CONTENT_TYPES,
@@ -83,9 +83,9 @@ class ToolEntry:
             meta=meta,
         )
 
-    async def call(self, ctx: Context) -> Any:
-        """Serve tools/call: a result, or ROUND."""
-        arguments = ctx._call.params.get("arguments")
+    async def call(self, run: Run) -> Any:
+        """Serve tools/call."""
+        arguments = run.call.params.get("arguments")
         if arguments is None:
             arguments = {}
         elif type(arguments) is not dict:
@@ -93,9 +93,9 @@ class ToolEntry:
         handler = self._handler
         if self._holds and not _SCALARS.issuperset(map(type, arguments.values())):
             # A token is bound to them as they came, and a handler may change what it is given.
-            ctx._call.arguments = as_they_are(arguments)
+            run.call.arguments = as_they_are(arguments)
         if self._headers:
-            headers = ctx._call.headers
+            headers = run.call.headers
             if headers is not None:
                 check_params(self._headers, arguments, headers)
         if handler.asked:
@@ -114,14 +114,14 @@ class ToolEntry:
             values = {key: value for key, value in values.items() if key in self._known}
         try:
             # A coroutine function without a Context cannot ask, unless by what it returns.
-            value = await (handler.function(**values) if handler.is_plain else handler.run(ctx, values))
+            value = await (handler.function(**values) if handler.is_plain else handler.run(run, values))
         except (ToolError, BaseExceptionGroup) as fault:
             return _told_failure(fault)
         if type(value) is str and self._output is None:
             return {"content": [{"type": "text", "text": value}]}
         if type(value) is InputRequired:
-            value = handler.asked_by_returning(ctx, value)
-        return value if value is ROUND else self._result(value)
+            handler.ask_by_returning(run, value)
+        return self._result(value)
 
     def _result(self, value: Any) -> JsonObject:
         if isinstance(value, ToolResult):

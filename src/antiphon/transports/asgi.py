@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.http.exchange import Application, Receive, Scope, Send
-from antiphon.server.context import Channel
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service
+from antiphon.server.run import Channel
 from antiphon.transports.admission import ANY, Accepts, AllowList, merge_repeated, read_accept
 from antiphon.types import JsonObject
 from antiphon.wire import headers as http

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import Disconnected
-from antiphon.server.context import Channel
 from antiphon.server.dispatch import Service
+from antiphon.server.run import Channel
 from antiphon.transports.link import OnNotification
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode

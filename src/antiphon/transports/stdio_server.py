@@ -12,9 +12,9 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
-from antiphon.server.context import Channel
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service
+from antiphon.server.run import Channel
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc
 from antiphon.wire.jsonrpc import LOOK, RequestId, TooDeep, encode, id_in, notification

@@ -12,9 +12,9 @@ from antiphon.errors import CannotAsk, InvalidParams, MethodNotFound, ProtocolEr
 from antiphon.legacy.server.sessions import MAX_BYTES, MAX_URIS, Session, welcome
 from antiphon.rounds.journal import Conversation, Journal
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
-from antiphon.server.context import Channel, Push
 from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
+from antiphon.server.run import Channel, Push
 from antiphon.server.tools import error_result
 from antiphon.types import LOG_LEVELS, JsonObject, LogLevel
 from antiphon.wire import jsonrpc

@@ -14,9 +14,9 @@ from antiphon.legacy.server.exchange import SESSION, LegacyExchange
 from antiphon.legacy.server.instances import InstanceRouter
 from antiphon.legacy.server.reply_stream import KEPT, ReplyStream, StatelessReply, open_key, stream_key
 from antiphon.legacy.server.sessions import Session, Sessions, opened, states_revision
-from antiphon.server.context import Channel
 from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
+from antiphon.server.run import Channel
 from antiphon.stores.store import StoreError, following
 from antiphon.transports.admission import Accepts
 from antiphon.wire import headers as http

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from antiphon.errors import CannotAsk
 from antiphon.legacy.server.sessions import Session
-from antiphon.server.context import Channel
+from antiphon.server.run import Channel
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import Message, notification
 from antiphon.wire.revisions import KEY, knows_modes

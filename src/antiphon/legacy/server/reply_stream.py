@@ -7,7 +7,7 @@ from antiphon.errors import CannotAsk, InternalError
 from antiphon.legacy.server.exchange import LegacyExchange
 from antiphon.legacy.server.push import PushChannel, Pushes
 from antiphon.legacy.server.sessions import Session
-from antiphon.server.context import Channel
+from antiphon.server.run import Channel
 from antiphon.stores.store import Store
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import RequestId, encode, error

@@ -11,9 +11,9 @@ from antiphon.errors import InvalidRequest, ProtocolError
 from antiphon.legacy.server.dispatch import Dispatcher
 from antiphon.legacy.server.push import PushChannel, Pushes
 from antiphon.legacy.server.sessions import Session, opened, states_revision
-from antiphon.server.context import Channel
 from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
+from antiphon.server.run import Channel
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc
 from antiphon.wire.headers import RawHeaders

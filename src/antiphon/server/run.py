@@ -1,0 +1,209 @@
+"""One run of a request: what the server knows of it, and how a question in it is answered or ends it.
+
+The dispatcher makes a Run for each request and hands it to routes and entries. A handler holds a Context, which is the
+public face of the same run.
+"""
+
+import asyncio
+import contextvars
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias
+
+from antiphon.errors import CannotAsk, ToolError
+from antiphon.rounds.ask import FormQuestion, Question
+from antiphon.rounds.journal import Conversation, Journal, RoundEnds
+from antiphon.server.asking import Asking
+from antiphon.server.settling import Settling
+from antiphon.shapes import Form
+from antiphon.types import Accepted, Answer, Implementation, JsonObject
+from antiphon.wire.call import Call
+
+Push: TypeAlias = Callable[[str, JsonObject], Coroutine[Any, Any, object]]
+
+current_step: contextvars.ContextVar["asyncio.Task[Any] | None"] = contextvars.ContextVar("current_step", default=None)
+"""The task of the step that the current code is part of: a question inside a step must not wait for it."""
+_PUSHES = 3
+"""How often an older client is asked the same question before its unfit answers end the call."""
+
+
+class Channel:
+    """The way back to the peer while a call runs; each transport has one."""
+
+    __slots__ = ()
+    push: Push | None = None
+    """Asks ``(name, request)`` in the middle of the call and gives the response; None where a round ends with it."""
+
+    async def emit(self, message: JsonObject) -> None:
+        """Send a notification."""
+        raise NotImplementedError
+
+    async def hang_up(self, retry: float) -> None:
+        """Let go of the connection, to which the client comes back; nothing where it would not."""
+
+    async def url_done(self, key: str) -> None:
+        """Say that a page has served its purpose; nothing where the client does not wait for it."""
+
+
+class StepsOnce(Protocol):
+    """Runs a step once per key, across instances."""
+
+    async def once(self, key: str, run: Callable[[], Awaitable[bytes]], ttl: float) -> bytes: ...
+
+
+class StepObserver(Protocol):
+    """A test's view of a server: see `Service.rehearsal`."""
+
+    def step(self, key: str) -> AbstractContextManager[None]:
+        """Enter this around what runs once and is recorded: a step, or ``ctx.now()`` (":now") and ``ctx.random()``."""
+        ...
+
+
+class Host(Protocol):
+    """The server, as far as a run needs it."""
+
+    @property
+    def info(self) -> Implementation: ...
+    @property
+    def state(self) -> Any: ...
+    @property
+    def clock(self) -> Callable[[], float]: ...
+    @property
+    def shared_steps(self) -> StepsOnce | None: ...
+    @property
+    def observer(self) -> StepObserver | None: ...
+
+    async def in_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+
+    async def in_step_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+
+    def changed(self, kind: Literal["tools", "prompts", "resources"]) -> None: ...
+
+    def updated(self, uri: str) -> None: ...
+
+
+class Run:
+    """A request while it is served."""
+
+    # Set on the class, since most requests never set them otherwise.
+    talk: Conversation | None = None
+    task: asyncio.Task[Any] | None = None
+    """The handler's own task."""
+    is_plain = False
+    """Whether the handler is a plain function in a thread."""
+    settling: Settling | None = None
+    steps: set[str] | None = None
+    """The keys of the steps that were called in this run."""
+    progress: float | None = None
+    """The last progress that was reported."""
+    over = False
+    """Whether the run has ended: nothing more is asked, sent or recorded."""
+    expires = 0.0
+    """When the token that this request brought expires."""
+    context: Any = None
+    """The Context that stands for this run, once something holds it."""
+
+    def __init__(self, server: Host, call: Call, channel: Channel) -> None:
+        self.server = server
+        self.call = call
+        self.channel = channel
+        self.unawaited: set[Asking[Any]] = set()
+        """The questions that were made and not awaited yet."""
+
+    @property
+    def round(self) -> int:
+        """1 on the first request of a conversation, 2 when its answers come back, and so on."""
+        return 1 if self.talk is None else self.talk.journal.round
+
+    def conversation(self) -> Conversation:
+        """What was asked and answered so far; begins with the first use."""
+        if self.talk is None:
+            call = self.call
+            responses = call.params.get("inputResponses") if call.row.asks else None
+            self.talk = Conversation(Journal(os.urandom(12)), responses, call.capabilities)
+        return self.talk
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def elicit(self, message: str, form: Form, key: str | None, ttl: float | None) -> Generator[Any, Any, Answer[Any]]:
+        """The steps of ``ctx.elicit``. An answer that is recorded costs no Question."""
+        recalled = None if self.talk is None or self.over else self.talk.recalled(form, message, key)
+        if recalled is not None:
+            return recalled
+        answer: Answer[Any] = yield from self.ask(FormQuestion(message, form, key=key, ttl=ttl)).__await__()
+        return answer
+
+    def confirm(self, question: Question) -> Generator[Any, Any, bool]:
+        """The steps of ``ctx.confirm``."""
+        return is_ticked((yield from self.ask(question).__await__()))
+
+    def put(self, question: Question) -> Generator[Any, Any, Any]:
+        """The steps of every other question."""
+        return self.ask(question).__await__()
+
+    async def ask(self, question: Question) -> Any:
+        """The answer to a question: recorded, pushed to an older client, or none, which ends the run."""
+        try:
+            if self.talk is None or self.over or not self.call.row.asks:
+                return self.answer(question)
+            return self.talk.ask(question)
+        except CannotAsk as fault:
+            await self._end(fault)
+        except RoundEnds as signal:
+            question.beside = asyncio.current_task() is not self.task
+            push = self.channel.push
+            if push is None or self.over:
+                await self._end(signal)
+        try:
+            return await self._push(push, question)
+        except CannotAsk as fault:
+            await self._end(fault, at_once=True)
+
+    def answer(self, question: Question) -> Any:
+        """The recorded answer; RoundEnds or CannotAsk if there is none."""
+        if self.over:
+            raise RoundEnds
+        self.check_may_ask()
+        return self.conversation().ask(question)
+
+    def check_may_ask(self) -> None:
+        """CannotAsk if this method may not ask."""
+        if not self.call.row.asks:
+            raise CannotAsk(f"{self.call.method} may not ask: only tools, prompts and resources do", required={})
+
+    def settled(self) -> Settling:
+        """What ends this run when a question gets no answer in it."""
+        if self.settling is None:
+            task = None if self.is_plain else self.task
+            self.settling = Settling(self.conversation(), task, lambda: self.over)
+        return self.settling
+
+    async def close_round(self) -> None:
+        """Wait for steps under way, whose results belong into the journal; then the run is over."""
+        if self.settling is not None:
+            await self.settling.close()
+        self.over = True
+
+    async def _push(self, push: Push, question: Question) -> Any:
+        """Ask at once, in the middle of the call, as older clients are asked. What does not fit is asked again."""
+        talk = self.conversation()
+        name = talk.withdraw(question)
+        for _ in range(_PUSHES):
+            answer = talk.told(name, question, await push(name, question.to_wire()))
+            if answer is not None:
+                return answer
+        raise ToolError(f"The answers to {name!r} do not fit what was asked, so the call ends here.")
+
+    async def _end(self, signal: BaseException, *, at_once: bool = False) -> NoReturn:
+        """End the run for a question that gets no answer in it; see settling.py for how."""
+        settling = self.settled()
+        inside = current_step.get()
+        if inside is not None:
+            settling.running.discard(inside)
+        await settling.end(signal, at_once=at_once)
+
+
+def is_ticked(answer: object) -> bool:
+    """Whether an answer to ``ctx.confirm`` is a yes: accepted, and ticked."""
+    return isinstance(answer, Accepted) and answer.value is True
