@@ -1,4 +1,4 @@
-"""An Asking: a question that was made, and that somebody must await."""
+"""A question that was made and must be awaited."""
 
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
@@ -13,22 +13,22 @@ class Asking(Coroutine[Any, Any, T_co]):
     one refuses to be true or false, and the call fails if it ends while one of its questions was never awaited.
     """
 
-    __slots__ = ("_arguments", "_generator", "_loose", "_steps", "_verb")
+    __slots__ = ("_arguments", "_generator", "_steps", "_unawaited", "verb")
 
     def __init__(
-        self, verb: str, loose: "set[Asking[Any]]", steps: Callable[..., Generator[Any, Any, T_co]], *arguments: Any
+        self, verb: str, unawaited: "set[Asking[Any]]", steps: Callable[..., Generator[Any, Any, T_co]], *arguments: Any
     ) -> None:
-        self._verb = verb
-        self._loose = loose
+        self.verb = verb
+        self._unawaited = unawaited
         self._steps = steps
         self._arguments = arguments
-        loose.add(self)
+        unawaited.add(self)
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         try:
-            self._loose.remove(self)
+            self._unawaited.remove(self)
         except KeyError:
-            raise RuntimeError(f"ctx.{self._verb}(...) was awaited before: ask again to get another answer") from None
+            raise RuntimeError(f"ctx.{self.verb}(...) was awaited before: ask again to get another answer") from None
         return self._steps(*self._arguments)
 
     def send(self, value: Any, /) -> Any:
@@ -38,7 +38,7 @@ class Asking(Coroutine[Any, Any, T_co]):
         return self._running().throw(*fault)
 
     def close(self) -> None:
-        self._loose.discard(self)
+        self._unawaited.discard(self)
         generator = getattr(self, "_generator", None)
         if generator is not None:
             generator.close()
@@ -51,16 +51,16 @@ class Asking(Coroutine[Any, Any, T_co]):
         return generator
 
     def __bool__(self) -> bool:
-        self._loose.discard(self)  # whoever asks for its truth hears of it, and need not hear of it twice
+        self._unawaited.discard(self)  # told here, and not a second time at the end of the call
         raise not_awaited(self)
 
     def __repr__(self) -> str:
-        return f"<ctx.{self._verb}(...), not awaited>"
+        return f"<ctx.{self.verb}(...), not awaited>"
 
 
 def not_awaited(asking: Asking[Any]) -> TypeError:
-    verb = asking._verb
+    verb = asking.verb
     return TypeError(
-        f"ctx.{verb}(...) was not awaited, so nobody was asked: write 'await ctx.{verb}(...)' in a coroutine function,"
-        f" and 'ctx.sync.{verb}(...)' in a plain one"
+        f"ctx.{verb}(...) was not awaited, so the user was not asked: write 'await ctx.{verb}(...)' in a coroutine"
+        f" function, and 'ctx.sync.{verb}(...)' in a plain one"
     )

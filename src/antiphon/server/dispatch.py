@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import logging
-import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
@@ -18,34 +17,26 @@ from antiphon.errors import (
     InvalidParams,
     MissingCapability,
     ProtocolError,
-    ResourceNotFound,
     StateRefused,
     ToolError,
     UnstableQuestion,
 )
-from antiphon.rounds.journal import Conversation, Journal, RoundEnds
+from antiphon.rounds.journal import RoundEnds
 from antiphon.rounds.token import (
     Codec,
-    Guard,
     Seal,
-    SealBroken,
     SignedState,
-    StateTooLarge,
-    binding,
-    generate_key,
-    guard_of,
-    parse_keys,
 )
 from antiphon.server.change_log import Changes
 from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.registry import Registry
-from antiphon.server.resources import ResourceEntry
 from antiphon.server.run import Channel, Run, StepObserver
 from antiphon.server.running import Handler, label, told_by
 from antiphon.server.steps import SharedSteps
 from antiphon.server.threads import Threads
+from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.store import Store
@@ -120,8 +111,7 @@ class Service(Registry):
         """Whether handlers that ask by returning are run again for clients that can only be asked in the middle."""
         self.max_rounds = max_rounds
         self.ask_timeout = ask_timeout
-        self.process_key = False
-        self._guard: Guard = guard_of(self._keyed(seal))
+        self.tokens = Tokens(seal, clock)
         self.store: Store = MemoryStore()
         self.has_shared_store = False
         self.shared_steps: SharedSteps | None = None
@@ -188,7 +178,7 @@ class Service(Registry):
         """Keep in this store what must outlive a request; before anything is served."""
         self.store = store
         self.has_shared_store = not isinstance(store, MemoryStore)
-        self.shared_steps = SharedSteps(store, self._guard.ttl + 60)
+        self.shared_steps = SharedSteps(store, self.tokens.ttl + 60)
         self.subscriptions.changes = None
 
     @property
@@ -250,12 +240,12 @@ class Service(Registry):
 
     def share_seal(self, other: "Service") -> None:
         """Seal and open tokens as another instance does; before anything is served."""
-        self._guard = other._guard
+        self.tokens = other.tokens
 
     @property
     def single_use(self) -> bool:
         """Whether each token is accepted once."""
-        return self._guard.single_use
+        return self.tokens.single_use
 
     @property
     def is_running(self) -> bool:
@@ -302,11 +292,11 @@ class Service(Registry):
             if call.talk is not None:
                 run.talk = call.talk
             elif call.row.sealed and "requestState" in call.params:
-                await self._open(run)
+                await self.tokens.open(run, self.store, again=bool(self._observers))
             try:
                 result = await route(run)
             except RoundEnds:
-                result = self._close(run)
+                result = self._asking(run)
             except ToolError as fault:
                 if call.method != "tools/call":
                     raise
@@ -321,84 +311,23 @@ class Service(Registry):
             if run is not None:
                 run.over = True
         if log.isEnabledFor(logging.INFO):
-            log.info("%s %s", _told(run), result["resultType"], extra=_facts(run, result["resultType"]))
+            log.info("%s %s", run, result["resultType"], extra=run.facts(result["resultType"]))
         return 200, reply
 
-    async def _open(self, run: Run) -> None:
-        """Take up the conversation that a token carries; StateRefused, whatever is wrong with it."""
-        call = run.call
-        token = call.params["requestState"]
-        try:
-            if type(token) is not str:
-                raise SealBroken("malformed")
-            opened = self._guard.open(token, bound_to=self._bound(run), now=self.clock())
-            journal = Journal.unpack(opened.payload)
-            if self._guard.single_use and not self._observers:
-                left = max(opened.expires - self.clock(), 1)
-                if not await self.store.add(f"antiphon:used:{opened.id.hex()}", ttl=left):
-                    raise SealBroken("already used")
-        except (SealBroken, ValueError) as fault:
-            log.warning("requestState refused for %s %r: %s", call.method, call.name, fault)
-            raise StateRefused from None
-        run.expires = opened.expires
-        run.talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)
-
-    def _close(self, run: Run) -> JsonObject:
-        """The result that ends a round: the questions, and the journal under seal."""
-        talk = run.conversation()
-        result = talk.close()
-        if not run.call.row.sealed:
-            return result
-        limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
-        if self.process_key and run.call.headers is not None:
-            self.process_key = False
-            log.warning(
-                "questions are sealed with a key of this process alone: a restart or a second instance cannot continue"
-                " them. Set ANTIPHON_KEYS (`antiphon keygen` prints a key)."
-            )
-        try:
-            result["requestState"] = self._guard.seal(
-                talk.journal.pack(readable=self._guard.readable),
-                bound_to=self._bound(run),
-                now=self.clock(),
-                ttl=min(limits) if limits else None,
-                entropy=os.urandom(12),
-            )
-        except StateTooLarge as fault:
-            log.error("%s: the conversation outgrew its token: %s; %s", _told(run), fault, talk.journal.weights())  # noqa: TRY400 -- the weights tell where it grew, a traceback does not
-            raise InternalError("The conversation has grown too large to continue") from None
-        result["_meta"] = dict(self._meta)
+    def _asking(self, run: Run) -> JsonObject:
+        """The result that ends a round."""
+        result = self.tokens.close(run)
+        if run.call.row.sealed:
+            result["_meta"] = dict(self._meta)
         return result
-
-    def _bound(self, run: Run) -> bytes:
-        call = run.call
-        return binding(
-            method=call.method,
-            name=call.name,
-            arguments=call.params.get("arguments") if call.arguments is None else call.arguments,
-            audience=self._guard.audience,
-            principal=call.principal,
-        )
-
-    def _keyed(self, seal: Seal | SignedState | Codec | None) -> Seal | SignedState | Codec:
-        """The seal with keys: its own, those of the environment, or one that lives as long as the process."""
-        if seal is None:
-            seal = Seal()
-        if not isinstance(seal, Seal) or seal.has_keys:
-            return seal
-        from_environment = os.environ.get("ANTIPHON_KEYS", "").strip()
-        if from_environment:
-            return seal.with_keys(parse_keys(from_environment))
-        self.process_key = True
-        return seal.with_keys([generate_key(os.urandom(32))])
 
     def _completed(self, run: Run, result: JsonObject) -> JsonObject:
         """What a route gave, with the members that every result has."""
         whole: JsonObject = {**self._cache(), **result} if run.call.row.cached else result
         if run.call.row.cached and run.round > 1:
-            whole["ttlMs"] = 0  # server/utilities/caching: what came of answers is nobody else's
+            whole["ttlMs"] = 0  # server/utilities/caching: a result that depends on answers is not shared
         if self._middleware:
-            whole = msgspec.to_builtins(whole, str_keys=True)  # plain data for whoever looks at it on its way
+            whole = msgspec.to_builtins(whole, str_keys=True)  # plain data for what looks at it on its way
         if "resultType" not in whole:
             whole["resultType"] = "complete"
         if "_meta" in whole:
@@ -415,30 +344,18 @@ class Service(Registry):
             result["instructions"] = self.instructions
         return result
 
-    def capabilities(self) -> JsonObject:
-        """What this server declares that it can do."""
-        capabilities: JsonObject = {"logging": {}}
-        for kind in ("tools", "prompts", "resources"):
-            if kind in self._features:
-                capabilities[kind] = {"listChanged": True}
-        if "resources" in self._features:
-            capabilities["resources"]["subscribe"] = True
-        if "completions" in self._features:
-            capabilities["completions"] = {}
-        return capabilities
-
     async def _list_tools(self, run: Run) -> JsonObject:
-        return self._page(run, "tools", "name", (entry.tool for entry in self._tools.values()))
+        return self._listed_page(run, "tools", "name", (entry.tool for entry in self._tools.values()))
 
     async def _list_prompts(self, run: Run) -> JsonObject:
-        return self._page(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
+        return self._listed_page(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
 
     async def _list_resources(self, run: Run) -> JsonObject:
-        return self._page(run, "resources", "uri", (entry.resource for entry in self._resources.values()))
+        return self._listed_page(run, "resources", "uri", (entry.resource for entry in self._resources.values()))
 
     async def _list_templates(self, run: Run) -> JsonObject:
         found = (entry.resource for entry in self._templates.values())
-        return self._page(run, "resourceTemplates", "uriTemplate", found)
+        return self._listed_page(run, "resourceTemplates", "uriTemplate", found)
 
     def _call_tool(self, run: Run) -> Awaitable[Any]:
         entry = self._tools.get(run.call.name)
@@ -454,16 +371,8 @@ class Service(Registry):
 
     def _read_resource(self, run: Run) -> Awaitable[Any]:
         static = self._resources.get(run.call.name)
-        entry, variables = (static, {}) if static is not None else self._matching(run.call.name)
+        entry, variables = (static, {}) if static is not None else self._template_for(run.call.name)
         return entry.read(run, variables)
-
-    def _matching(self, uri: str) -> tuple[ResourceEntry, dict[str, Any]]:
-        for entry in self._templates.values():
-            assert entry.template is not None
-            variables = entry.template.match(uri)
-            if variables is not None:
-                return entry, dict(variables)
-        raise ResourceNotFound(uri)
 
     async def _complete_argument(self, run: Run) -> JsonObject:
         params = read_params(run.call.params)
@@ -491,25 +400,9 @@ class Service(Registry):
     def _cache(self) -> JsonObject:
         return {"ttlMs": self._list_ttl, "cacheScope": "public"}
 
-    def _page(self, run: Run, kind: str, key: str, items: Iterable[object]) -> JsonObject:
-        """A list, or a page of it: a cursor is the key of the last item before the page."""
-        listed = self._listed.get(kind)
-        if listed is None:
-            listed = self._listed[kind] = [msgspec.to_builtins(item) for item in items]
-        cursor = run.call.params.get("cursor")
-        start = 0
-        if cursor is not None:
-            start = 1 + next((at for at, item in enumerate(listed) if _cursor(item[key]) == cursor), -1)
-            if start == 0:
-                raise InvalidParams("Invalid cursor: list again from the beginning")
-        size = self._page_size or len(listed)
-        page = listed[start : start + size]
-        if self._middleware:
-            page = deepcopy(page)  # what one of them changes in a result must not stay
-        result: JsonObject = {kind: page}
-        if start + size < len(listed):
-            result["nextCursor"] = _cursor(page[-1][key])
-        return result
+    def _listed_page(self, run: Run, kind: str, key: str, items: Iterable[object]) -> JsonObject:
+        page = self._page(kind, key, items, run.call.params.get("cursor"), self._page_size)
+        return deepcopy(page) if self._middleware else page  # a middleware may change what it sees
 
     def _raw_route(self, function: Callable[..., Any]) -> Route:
         handler = Handler(function)
@@ -536,7 +429,7 @@ class Service(Registry):
             try:
                 return self._completed(run, await inner(run))
             except RoundEnds:
-                return self._close(run)
+                return self._asking(run)
 
         outer: Proceed = innermost
         for middleware in reversed(self._middleware):
@@ -563,18 +456,22 @@ def _as_error(fault: BaseException, run: Run | None) -> ProtocolError:
         fault = MissingCapability(fault.required) if fault.required else InternalError(fault.message)
     if isinstance(fault, ProtocolError):
         if run is not None and not isinstance(fault, StateRefused) and log.isEnabledFor(logging.INFO):
-            log.info("%s error %s", _told(run), fault.code, extra=_facts(run, "error"))
+            log.info("%s error %s", run, fault.code, extra=run.facts("error"))
         return fault
     if isinstance(fault, ToolError | UnstableQuestion):
-        log.warning("%s ended with: %s", _told(run), fault, extra=_facts(run, "error"))
+        log.warning("%s ended with: %s", run or "a request", fault, extra=_facts(run))
         return InternalError(str(fault))
     task = asyncio.current_task()
-    # A cancellation that nobody asked for comes from inside: the handler awaited something that was cancelled.
+    # A cancellation that was not requested comes from inside: the handler awaited something that was cancelled.
     own = isinstance(fault, asyncio.CancelledError) and task is not None and not task.cancelling()
     if not isinstance(fault, asyncio.CancelledError | GeneratorExit) or own:
-        log.error("%s failed", _told(run), exc_info=fault, extra=_facts(run, "error"))
+        log.error("%s failed", run or "a request", exc_info=fault, extra=_facts(run))
         return InternalError()
     raise fault
+
+
+def _facts(run: Run | None) -> dict[str, object] | None:
+    return None if run is None else run.facts("error")
 
 
 def _around(middleware: Middleware, proceed: Proceed) -> Proceed:
@@ -594,31 +491,5 @@ def _plain(value: object) -> JsonObject:
     return dict(made)
 
 
-def _cursor(key: str) -> str:
-    return key.encode().hex()
-
-
 def _parameters(function: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(function).parameters)
-
-
-def _told(run: Run | None) -> str:
-    """A call as a log line names it."""
-    if run is None:
-        return "a request"
-    return f"{run.call.method} {run.call.name!r} id={run.call.id!r} round={run.round}"
-
-
-def _facts(run: Run | None, outcome: object) -> dict[str, object] | None:
-    """What a log record carries beside its text."""
-    if run is None:
-        return None
-    talk = run.talk
-    return {
-        "mcp_method": run.call.method,
-        "mcp_name": run.call.name,
-        "mcp_request_id": run.call.id,
-        "mcp_round": run.round,
-        "mcp_flow": None if talk is None else talk.journal.flow.hex(),
-        "mcp_result": outcome,
-    }

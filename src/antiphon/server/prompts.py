@@ -17,7 +17,7 @@ from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, Pr
 class PromptEntry:
     """A registered prompt: how it is listed, and how it is filled in."""
 
-    __slots__ = ("_handler", "_read", "function", "name", "options", "prompt")
+    __slots__ = ("_read", "function", "handler", "name", "options", "prompt")
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class PromptEntry:
     ) -> None:
         self.name = checked_name(function.__name__ if name is None else name, function)
         self.function = function
-        self._handler = Handler(function)
-        signature = signature_of(function, skip=self._handler.hidden)
+        self.handler = Handler(function)
+        signature = signature_of(function, skip=self.handler.hidden)
         self._read = signature.read
         self.options = {item.name: options_of(item.annotation) for item in signature.parameters}
         self.prompt = Prompt(
@@ -54,12 +54,12 @@ class PromptEntry:
             arguments = {}
         elif type(arguments) is not dict or not all(type(value) is str for value in arguments.values()):
             raise InvalidParams('prompts/get needs "arguments" to be an object of strings')
-        hidden = self._handler.hidden
+        hidden = self.handler.hidden
         try:
             values = self._read({key: value for key, value in arguments.items() if key not in hidden}, lax=True)
         except Mismatch as fault:
             raise InvalidParams(f"Invalid arguments for {self.name}: {fault}") from None
-        value = await self._handler.run(run, values)
+        value = await self.handler.run(run, values)
         return self._result(value)
 
     def _result(self, value: Any) -> JsonObject:

@@ -1,11 +1,15 @@
 """The Registry: the tools, prompts and resources of a server, and who hears when they change."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
+import msgspec
+
+from antiphon.errors import InvalidParams, ResourceNotFound
 from antiphon.server.completion import Completer
 from antiphon.server.prompts import PromptEntry
 from antiphon.server.resources import ResourceEntry
+from antiphon.server.running import Handler
 from antiphon.server.subscriptions import Kind, Subscriptions
 from antiphon.server.tools import ToolEntry
 from antiphon.types import Annotations, Icon, JsonObject, Scope, ToolAnnotations
@@ -166,6 +170,61 @@ class Registry:
         named = (entry.name for entry in self._prompts.values() if entry.function is function)
         return next(named, getattr(function, "__name__", str(function)))
 
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def capabilities(self) -> JsonObject:
+        """What this server declares that it can do."""
+        capabilities: JsonObject = {"logging": {}}
+        for kind in ("tools", "prompts", "resources"):
+            if kind in self._features:
+                capabilities[kind] = {"listChanged": True}
+        if "resources" in self._features:
+            capabilities["resources"]["subscribe"] = True
+        if "completions" in self._features:
+            capabilities["completions"] = {}
+        return capabilities
+
+    def handlers(self) -> Iterator[Handler]:
+        """The handlers of all tools, prompts and resources."""
+        for entries in (self._tools, self._prompts, self._resources, self._templates):
+            for entry in entries.values():
+                yield entry.handler
+
+    def handler_of(self, method: str, name: str) -> Handler | None:
+        """The handler that serves a call; None if there is none under that name."""
+        tables: dict[str, Mapping[str, Any]] = {
+            "tools/call": self._tools,
+            "prompts/get": self._prompts,
+            "resources/read": self._resources,
+        }
+        entry = tables.get(method, {}).get(name)
+        return None if entry is None else entry.handler
+
+    def _page(self, kind: str, key: str, items: Iterable[object], cursor: object, size: int | None) -> JsonObject:
+        """A list, or a page of it: a cursor is the key of the last item before the page."""
+        listed = self._listed.get(kind)
+        if listed is None:
+            listed = self._listed[kind] = [msgspec.to_builtins(item) for item in items]
+        start = 0
+        if cursor is not None:
+            start = 1 + next((at for at, item in enumerate(listed) if _cursor(item[key]) == cursor), -1)
+            if start == 0:
+                raise InvalidParams("Invalid cursor: list again from the beginning")
+        size = size or len(listed)
+        page = listed[start : start + size]
+        result: JsonObject = {kind: page}
+        if start + size < len(listed):
+            result["nextCursor"] = _cursor(page[-1][key])
+        return result
+
+    def _template_for(self, uri: str) -> tuple[ResourceEntry, dict[str, Any]]:
+        for entry in self._templates.values():
+            assert entry.template is not None
+            variables = entry.template.match(uri)
+            if variables is not None:
+                return entry, dict(variables)
+        raise ResourceNotFound(uri)
+
     # --- telling of changes ---------------------------------------------------------------------------------------
 
     def changed(self, kind: Kind) -> None:
@@ -199,3 +258,7 @@ def _remove(registry: dict[str, Any], key: str, kind: str) -> None:
     if key not in registry:
         raise KeyError(f"There is no {kind} {key!r}")
     del registry[key]
+
+
+def _cursor(key: str) -> str:
+    return key.encode().hex()

@@ -26,7 +26,7 @@ from antiphon.uri import Template
 class ResourceEntry:
     """A registered resource or template: how it is listed, and how it is read."""
 
-    __slots__ = ("_handler", "_read", "_scope", "_ttl", "key", "mime_type", "options", "resource", "template")
+    __slots__ = ("_read", "_scope", "_ttl", "handler", "key", "mime_type", "options", "resource", "template")
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class ResourceEntry:
         self._scope = scope
         if ttl < 0:
             raise ValueError(f"{label(function)}: ttl must not be negative")
-        self._handler = Handler(function)
+        self.handler = Handler(function)
         template = Template(uri)
-        signature = signature_of(function, skip=self._handler.hidden)
+        signature = signature_of(function, skip=self.handler.hidden)
         self._read = signature.read
         taken = {item.name for item in signature.parameters}
         if taken != set(template.variables):
@@ -83,7 +83,7 @@ class ResourceEntry:
         except Mismatch:
             # A URI whose variables do not fit names nothing, as one that no template matches.
             raise ResourceNotFound(run.call.name) from None
-        value = await self._handler.run(run, values)
+        value = await self.handler.run(run, values)
         return self._result(value, run.call.name)
 
     def _result(self, value: Any, uri: str) -> JsonObject:

@@ -111,6 +111,21 @@ class Run:
         self.unawaited: set[Asking[Any]] = set()
         """The questions that were made and not awaited yet."""
 
+    def __str__(self) -> str:
+        """The request as a log line names it."""
+        return f"{self.call.method} {self.call.name!r} id={self.call.id!r} round={self.round}"
+
+    def facts(self, outcome: object) -> dict[str, object]:
+        """What a log record carries beside its text."""
+        return {
+            "mcp_method": self.call.method,
+            "mcp_name": self.call.name,
+            "mcp_request_id": self.call.id,
+            "mcp_round": self.round,
+            "mcp_flow": None if self.talk is None else self.talk.journal.flow.hex(),
+            "mcp_result": outcome,
+        }
+
     @property
     def round(self) -> int:
         """1 on the first request of a conversation, 2 when its answers come back, and so on."""

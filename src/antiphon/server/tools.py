@@ -41,7 +41,7 @@ _CONTENT: frozenset[Any] = frozenset({str, Contents, *CONTENT_TYPES})
 class ToolEntry:
     """A registered tool: how it is listed, and how it is called."""
 
-    __slots__ = ("_handler", "_headers", "_holds", "_known", "_output", "_read", "_whole", "name", "tool")
+    __slots__ = ("_headers", "_holds", "_known", "_output", "_read", "_whole", "handler", "name", "tool")
 
     def __init__(
         self,
@@ -57,18 +57,18 @@ class ToolEntry:
         meta: JsonObject | None = None,
     ) -> None:
         self.name = checked_name(function.__name__ if name is None else name, function)
-        self._handler = Handler(function)
+        self.handler = Handler(function)
         self._read: Callable[[dict[str, Any]], Any]
         self._whole: str | None
         self._known: dict[str, bool] | None
         if input_schema is None:
-            signature = signature_of(function, skip=self._handler.hidden)
+            signature = signature_of(function, skip=self.handler.hidden)
             self._read, schema, told = signature.read, signature.schema, signature.description
             self._whole, self._known = None, None
         else:
             raw = raw_shape(_object_schema(input_schema, self.name))
             self._read, schema, told = _copied(raw.read), raw.schema, describe(function)[0]
-            self._whole, self._known = _raw_parameters(function, schema, self._handler.hidden)
+            self._whole, self._known = _raw_parameters(function, schema, self.handler.hidden)
         self._headers = header_params(schema)
         self._holds = input_schema is not None or _may_hold_more(function, schema)
         self._output: Shape | None = raw_shape(output_schema) if output_schema else _output_of(function)
@@ -90,7 +90,7 @@ class ToolEntry:
             arguments = {}
         elif type(arguments) is not dict:
             raise InvalidParams('tools/call needs "arguments" to be an object')
-        handler = self._handler
+        handler = self.handler
         if self._holds and not _SCALARS.issuperset(map(type, arguments.values())):
             # A token is bound to them as they came, and a handler may change what it is given.
             run.call.arguments = as_they_are(arguments)

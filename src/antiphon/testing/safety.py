@@ -442,13 +442,8 @@ def _read(call: object) -> tuple[str, JsonObject]:
 
 def _function(service: Service, method: str, params: JsonObject) -> Any:
     """The function that serves a call; None if that cannot be told."""
-    tables: dict[str, Mapping[str, Any]] = {
-        "tools/call": service._tools,
-        "prompts/get": service._prompts,
-        "resources/read": service._resources,
-    }
-    entry = tables.get(method, {}).get(str(params.get("name") or params.get("uri")))
-    return None if entry is None else inspect.unwrap(entry._handler.function)
+    handler = service.handler_of(method, str(params.get("name") or params.get("uri")))
+    return None if handler is None else inspect.unwrap(handler.function)
 
 
 def _place(function: Any) -> str:

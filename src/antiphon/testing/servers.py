@@ -87,12 +87,7 @@ def _home(server: Service) -> tuple[ModuleType, str]:
         for name, value in list(vars(module).items())
         if value is server
     ]
-    handlers = [
-        *(entry._handler for entry in server._tools.values()),
-        *(entry._handler for entry in server._prompts.values()),
-        *(entry._handler for entry in server._resources.values()),
-    ]
-    writers = {getattr(handler.function, "__module__", "") for handler in handlers}
+    writers = {getattr(handler.function, "__module__", "") for handler in server.handlers()}
     families = {_family(writer) for writer in writers}
     ours = [home for home in homes if home[0].__name__ in writers]
     ours += [home for home in homes if _family(home[0].__name__) in families]

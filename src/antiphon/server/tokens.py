@@ -1,0 +1,110 @@
+"""The tokens of a server: conversations sealed at the end of a round, and taken up again with the next request."""
+
+import logging
+import os
+from collections.abc import Callable
+
+from antiphon.errors import InternalError, StateRefused
+from antiphon.rounds.journal import Conversation, Journal
+from antiphon.rounds.token import (
+    Codec,
+    Guard,
+    Seal,
+    SealBroken,
+    SignedState,
+    StateTooLarge,
+    binding,
+    generate_key,
+    guard_of,
+    parse_keys,
+)
+from antiphon.server.run import Run
+from antiphon.stores.store import Store
+from antiphon.types import JsonObject
+
+log = logging.getLogger("antiphon")
+
+
+class Tokens:
+    """Seals and opens with the keys of a server: its own, those of ANTIPHON_KEYS, or one of this process."""
+
+    def __init__(self, seal: Seal | SignedState | Codec | None, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._warn_of_key = False
+        self._guard: Guard = guard_of(self._keyed(Seal() if seal is None else seal))
+
+    @property
+    def ttl(self) -> float:
+        return self._guard.ttl
+
+    @property
+    def single_use(self) -> bool:
+        """Whether each token is accepted once."""
+        return self._guard.single_use
+
+    async def open(self, run: Run, store: Store, *, again: bool = False) -> None:
+        """Take up the conversation that a token carries; StateRefused, whatever is wrong with it.
+
+        ``again`` accepts a token that was used.
+        """
+        call = run.call
+        token = call.params["requestState"]
+        try:
+            if type(token) is not str:
+                raise SealBroken("malformed")
+            opened = self._guard.open(token, bound_to=self._bound(run), now=self._clock())
+            journal = Journal.unpack(opened.payload)
+            if self._guard.single_use and not again:
+                left = max(opened.expires - self._clock(), 1)
+                if not await store.add(f"antiphon:used:{opened.id.hex()}", ttl=left):
+                    raise SealBroken("already used")
+        except (SealBroken, ValueError) as fault:
+            log.warning("requestState refused for %s %r: %s", call.method, call.name, fault)
+            raise StateRefused from None
+        run.expires = opened.expires
+        run.talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)
+
+    def close(self, run: Run) -> JsonObject:
+        """The result that ends a round: the questions, and the journal under seal."""
+        talk = run.conversation()
+        result = talk.close()
+        if not run.call.row.sealed:
+            return result
+        limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
+        if self._warn_of_key and run.call.headers is not None:
+            self._warn_of_key = False
+            log.warning(
+                "questions are sealed with a key of this process alone: a restart or a second instance cannot continue"
+                " them. Set ANTIPHON_KEYS (`antiphon keygen` prints a key)."
+            )
+        try:
+            result["requestState"] = self._guard.seal(
+                talk.journal.pack(readable=self._guard.readable),
+                bound_to=self._bound(run),
+                now=self._clock(),
+                ttl=min(limits) if limits else None,
+                entropy=os.urandom(12),
+            )
+        except StateTooLarge as fault:
+            log.error("%s: the conversation outgrew its token: %s; %s", run, fault, talk.journal.weights())  # noqa: TRY400 -- the weights tell where it grew, a traceback does not
+            raise InternalError("The conversation has grown too large to continue") from None
+        return result
+
+    def _bound(self, run: Run) -> bytes:
+        call = run.call
+        return binding(
+            method=call.method,
+            name=call.name,
+            arguments=call.params.get("arguments") if call.arguments is None else call.arguments,
+            audience=self._guard.audience,
+            principal=call.principal,
+        )
+
+    def _keyed(self, seal: Seal | SignedState | Codec) -> Seal | SignedState | Codec:
+        if not isinstance(seal, Seal) or seal.has_keys:
+            return seal
+        from_environment = os.environ.get("ANTIPHON_KEYS", "").strip()
+        if from_environment:
+            return seal.with_keys(parse_keys(from_environment))
+        self._warn_of_key = True
+        return seal.with_keys([generate_key(os.urandom(32))])
