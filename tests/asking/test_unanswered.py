@@ -94,6 +94,43 @@ async def gathered_after_all(ctx: Context) -> object:
     return sure
 
 
+async def gathered_and_waited_for(ctx: Context) -> object:
+    (done,), _ = await asyncio.wait([asyncio.create_task(decided(ctx))])
+    return done.result()
+
+
+async def gathered_and_shielded(ctx: Context) -> object:
+    return await asyncio.shield(decided(ctx))
+
+
+async def gathered_and_left(ctx: Context) -> object:
+    task = asyncio.create_task(decided(ctx))
+    await asyncio.sleep(0.05)
+    return task.result()
+
+
+async def gathered_as_completed(ctx: Context) -> object:
+    (first,) = asyncio.as_completed([decided(ctx)])
+    return await first
+
+
+async def gathered_from_a_thread_and_waited_for(ctx: Context) -> object:
+    async def inside() -> object:
+        return bool(await gathered_from_a_thread(ctx))
+
+    (done,), _ = await asyncio.wait([asyncio.create_task(inside())])
+    return done.result()
+
+
+async def decided(ctx: Context) -> object:
+    """Decide in a task of its own, which the handler's cancellation may not reach."""
+    decision = bool(await gathered(ctx))
+    DECISIONS.append(decision)
+    return decision
+
+
+DECISIONS: list[object] = []
+
 WAYS: list[Callable[[Context], Coroutine[Any, Any, object]]] = [
     gathered,
     gathered_among_others,
@@ -106,6 +143,11 @@ WAYS: list[Callable[[Context], Coroutine[Any, Any, object]]] = [
     gathered_later,
     gathered_from_a_thread,
     gathered_after_all,
+    gathered_and_waited_for,
+    gathered_and_shielded,
+    gathered_and_left,
+    gathered_as_completed,
+    gathered_from_a_thread_and_waited_for,
 ]
 
 
@@ -128,7 +170,8 @@ async def taken_for_an_answer(way: Callable[[Context], Awaitable[object]], *, ca
         assert list(told.questions) == ["confirm"]
     else:
         assert told.reply["error"]["code"] == -32021
-    return seen
+    await asyncio.sleep(0.1)
+    return [*seen, *DECISIONS]
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
@@ -237,6 +280,26 @@ async def test_a_cancelled_call_whose_parallel_questions_settle_stays_cancelled(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_signal_of_a_task_beside_can_be_logged_behind_an_error(
+    app: Server, logged: pytest.LogCaptureFixture
+) -> None:
+    @app.tool
+    async def clumsy(ctx: Context) -> str:
+        task = asyncio.create_task(at_once(ctx))
+        try:
+            await asyncio.wait({task})
+        except BaseException:
+            await asyncio.sleep(0.01)
+            try:
+                task.result()
+            except BaseException as signal:
+                raise ValueError("clumsy") from signal
+        return "wiped"
+
+    assert (await converse(app, *tool("clumsy"), capabilities={})).error["code"] == -32603
+    assert "clumsy" in logged.text
 
 
 async def test_what_a_handler_holds_while_tasks_ask_is_let_go(app: Server) -> None:

@@ -18,6 +18,7 @@ from antiphon.rounds.journal import RoundEnds
 from antiphon.server import steps
 from antiphon.server.asking import Asking
 from antiphon.server.run import Host, Run, is_ticked
+from antiphon.server.settling import Unheard, unheard
 from antiphon.server.threads import in_threads
 from antiphon.shapes import Mismatch, form_of, shape_of
 from antiphon.types import (
@@ -378,9 +379,10 @@ class SyncContext:
             return self._run.answer(question)
         except (CannotAsk, RoundEnds) as signal:
             task = self._run.task
-            if task is not None and in_threads.get() is None:
-                task.get_loop().call_soon_threadsafe(self._run.settled().interrupt, signal)
-            raise
+            if task is None or self._run.is_plain or in_threads.get() is not None:
+                raise
+            task.get_loop().call_soon_threadsafe(self._run.settled().interrupt, signal)
+            raise unheard(signal) from None
 
     def _await(self, awaitable: Any) -> Any:
         try:
@@ -398,6 +400,8 @@ class SyncContext:
         except CancelledError:
             # Not an Exception, which a handler might take for an answer.
             raise CannotAsk("The call was cancelled", required={}) from None
+        except Unheard as fault:
+            raise fault.signal from None
 
 
 def context_of(run: Run) -> Context:

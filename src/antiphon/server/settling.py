@@ -12,7 +12,10 @@ By what. The signal is RoundEnds, or CannotAsk, both plain exceptions. It must n
 * In the handler's own task it is raised. So it is in the threads of a handler that is a plain function.
 * Raised in another task alone it could become a value: ``gather(return_exceptions=True)`` returns it in place of an
   answer, and an exception is true. So the handler's own task is cancelled first, and with it what it awaits, the
-  ``gather`` included; then the signal is raised. Threads that an asynchronous handler started do the same.
+  ``gather`` included. When that arrives at the task that asked, the signal is raised there.
+* If it does not arrive, the handler does not await that task: it is shielded, left behind, or stands in
+  ``asyncio.wait``, and something else may gather it. Then an `Unheard` signal is raised, which has no truth: to look at
+  it raises it. Threads that an asynchronous handler started raise that too.
 * The cancellation is taken back when it has arrived, or when the handler has ended. What is left of it is the signal.
 """
 
@@ -21,12 +24,43 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from antiphon.errors import CannotAsk
-from antiphon.rounds.journal import Conversation
+from antiphon.rounds.journal import Conversation, RoundEnds
 
 QUIET = 8
 """Turns of the event loop without a new question after which what cannot be asked ends the run."""
 LONGER = 4
 """Turns by which a question that can be asked waits longer."""
+_ARRIVES = 8
+"""Turns in which a cancellation passes from the handler to the tasks that it awaits; each task group takes one."""
+
+
+class Unheard(BaseException):
+    """A signal in a task that the handler does not await. It is neither true nor false."""
+
+    signal: BaseException
+
+    def __bool__(self) -> bool:
+        raise self.signal
+
+
+class _UnheardEnd(Unheard, RoundEnds):
+    pass
+
+
+class _UnheardRefusal(Unheard, CannotAsk):
+    pass
+
+
+def unheard(signal: BaseException) -> Unheard:
+    """The signal, for a place where it might be taken for an answer."""
+    made = _UnheardRefusal(signal.message, required=signal.required) if isinstance(signal, CannotAsk) else _UnheardEnd()
+    made.signal = signal
+    return made
+
+
+def plain(signal: BaseException) -> BaseException:
+    """The signal, for a place where it is raised and nothing else."""
+    return signal.signal if isinstance(signal, Unheard) else signal
 
 
 class Settling:
@@ -58,10 +92,11 @@ class Settling:
                     await self._complete(turns)
             else:
                 await self._complete(turns)
-                self.interrupt(signal)
                 if current is not None:
                     current.add_done_callback(_retrieve)
-                await asyncio.sleep(0)  # here the cancellation arrives, if the handler awaits this task
+                if self.interrupt(signal):
+                    await _turns(_ARRIVES)
+                signal = unheard(signal)
         except asyncio.CancelledError:
             is_ours = self._is_cancelled if current is self._task else self._signal is not None
             if not is_ours or self._signal is None or current is None:
@@ -72,18 +107,20 @@ class Settling:
             raise self._signal from None
         raise signal
 
-    def interrupt(self, signal: BaseException) -> None:
-        """Cancel the handler's own task, since this signal ends its run."""
+    def interrupt(self, signal: BaseException) -> bool:
+        """Cancel the handler's own task, since this signal ends its run; False if there is none to cancel."""
         if self._task is None or self._is_over():
-            return
+            return False
         self._signal = self._signal or signal
         if not self._is_cancelled:
             self._is_cancelled = True
             self._task.cancel()
+        return True
 
     def heard(self, fault: BaseException) -> BaseException | None:
         """The signal, if it caused the cancellation that the handler ended with."""
         self._uncancel()
+        _make_plain(fault)
         signal, self._signal = self._signal, None
         if self._task is None or self._task.cancelling() or not isinstance(fault, asyncio.CancelledError):
             return None
@@ -116,6 +153,22 @@ class Settling:
         if self._is_cancelled and self._task is not None:
             self._is_cancelled = False
             self._task.uncancel()
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def _make_plain(fault: BaseException) -> None:
+    """Make signals behind an error plain, since traceback looks whether they are true."""
+    seen: BaseException | None = fault
+    while seen is not None:
+        if seen.__cause__ is not None:
+            seen.__cause__ = plain(seen.__cause__)
+        if seen.__context__ is not None:
+            seen.__context__ = plain(seen.__context__)
+        seen = seen.__cause__ if seen.__cause__ is not None else seen.__context__
 
 
 def _retrieve(task: "asyncio.Task[Any]") -> None:
