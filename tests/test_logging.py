@@ -8,7 +8,7 @@ import pytest
 
 from antiphon import Context, InputRequired, Seal, Server, SignedState, ToolError, ask, input_required
 from antiphon.rounds.token import generate_key
-from antiphon.server import dispatch as service
+from antiphon.server.run import Run
 
 ASKABLE: dict[str, object] = {"elicitation": {}}
 ANSWER = "the-emerald-of-the-crown"
@@ -158,14 +158,14 @@ async def test_a_call_that_asks_nothing_is_one_line_without_a_flow(
 
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR])
-async def test_nothing_is_computed_for_a_line_that_nobody_wants(
+async def test_nothing_is_computed_for_a_line_that_is_not_logged(
     caplog: pytest.LogCaptureFixture, call: Caller, monkeypatch: pytest.MonkeyPatch, level: int
 ) -> None:
     def unwanted(*_: object) -> str:
         raise AssertionError("computed for the log, which is off")
 
-    monkeypatch.setattr(service, "_told", unwanted)
-    monkeypatch.setattr(service, "_facts", unwanted)
+    monkeypatch.setattr(Run, "__str__", unwanted)
+    monkeypatch.setattr(Run, "facts", unwanted)
     caplog.set_level(level, logger="antiphon")
     replies = await converse(call, served())
     assert replies[-1]["result"]["resultType"] == "complete"

@@ -39,7 +39,7 @@ async def test_a_server_under_trial_keeps_its_seal_and_each_token_is_good_once_a
 
     @app.tool
     async def wipe(ctx: Context) -> str:
-        inside.append(all(vars(app)[name] is before[name] for name in ("_guard", "_step_threads", "_threads")))
+        inside.append(all(vars(app)[name] is before[name] for name in ("tokens", "_step_threads", "_threads")))
         return str(await ctx.confirm("Wipe?"))
 
     report = await check_replay_safety(app, "wipe", {"confirm": True})

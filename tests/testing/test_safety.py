@@ -303,9 +303,9 @@ def test_a_fresh_instance_has_its_own_memory_and_leaves_the_old_one_alone():
     till.opened["count"] = 3
     other = maker(till.app)()
     assert other is not till.app
-    assert other._tools.keys() == till.app._tools.keys()
+    assert len(list(other.handlers())) == len(list(till.app.handlers()))
     assert sys.modules["testing.till"] is till
-    assert other._tools["memory"]._handler.function.__globals__["opened"] == {"count": 0}
+    assert other.handler_of("tools/call", "memory").function.__globals__["opened"] == {"count": 0}
     assert till.opened["count"] == 3
 
 
