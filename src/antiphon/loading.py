@@ -135,7 +135,7 @@ def _import(name: ServerName, *, fresh: bool) -> ModuleType:
             f"{name.place} ended the process while it was imported (exit code {fault.code}):"
             ' put what runs under if __name__ == "__main__":'
         ) from None
-    except Exception as fault:
+    except Exception as fault:  # noqa: BLE001 -- any failure is the author's to see
         if isinstance(fault, ModuleNotFoundError) and fault.name and f"{name.module}.".startswith(f"{fault.name}."):
             raise ServerMissing(_no_module(name, fault.name)) from None
         raise ImportFailed(f"{name.place} failed while it was imported: {fault!r}", own_traceback(fault)) from None

@@ -86,7 +86,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     def read(self, text: str) -> Any:
         """What was typed, as the field's value; ValueError says what is wrong with it."""
         if self.kind == "other":
-            return convert(text, self.schema, self.schema)
+            return convert(text, self.schema)
         value: object = text
         if self.kind == "number":
             value = _number(text, whole=self.schema["type"] == "integer")

@@ -4,7 +4,6 @@ import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
