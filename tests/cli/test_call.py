@@ -222,7 +222,7 @@ def test_headers_belong_to_urls(run):
     [
         (["crash"], "The server refused: Internal error (error -32603)"),
         (["card-less://1", "--resource"], "The server refused: Resource not found (error -32602)"),
-        (["folders"], "Give it roots with --root PATH"),
+        (["folders"], "Pass roots with --root PATH"),
         (["sleep", "seconds=30", "--timeout", "0.2"], "The server did not answer within 0.2 seconds"),
     ],
 )
@@ -280,17 +280,17 @@ def test_every_exit_code_is_in_the_help(run):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["twice"], "clinic asks 'first' (First?), and nobody is here to answer"),
-        (["twice"], "as in  first: {value: ...}"),
-        (["sure"], "clinic asks 'confirm' (Really?)"),
-        (["consent"], "clinic asks 'consent' (Do you agree?)"),
-        (["defaults"], "clinic asks 'seat' (Your seat?)"),
-        (["page", "url=https://example.com/x"], "clinic asks 'page' (Sign in, please.)"),
-        (["poem"], "The server asks for a model ('poem'), and a terminal is none"),
-        (["rude"], r"clinic asks 'rude' (\x1b[2J\x1b[31mRed\u202e?)"),
+        (["twice"], "Cannot answer 'first' (First?): not a terminal. Pass --answers FILE or --pending FILE."),
+        (["twice"], "An answer in a file:  first: {value: ...}"),
+        (["sure"], "Cannot answer 'confirm' (Really?)"),
+        (["consent"], "Cannot answer 'consent' (Do you agree?)"),
+        (["defaults"], "Cannot answer 'seat' (Your seat?)"),
+        (["page", "url=https://example.com/x"], "Cannot answer 'page' (Sign in, please.)"),
+        (["poem"], "Cannot answer 'poem': the server asks for a model"),
+        (["rude"], r"Cannot answer 'rude' (\x1b[2J\x1b[31mRed\u202e?)"),
     ],
 )
-def test_a_question_that_nobody_can_answer_fails_and_is_named(call, args, said):
+def test_a_question_without_an_answer_fails_and_is_named(call, args, said):
     ended = call(*args)
     assert (ended.exit_code, ended.stdout) == (4, "")
     assert said in ended.stderr
@@ -357,9 +357,9 @@ def test_defaults_are_filled_in(call, tmp_path):
         (["one", "kind=age"], "one: old", "'age': expected int, got 'old'"),
         (["defaults"], "seat: {action: declin}", "an action is accept, decline or cancel, not 'declin'"),
         (["defaults"], "seat: {acton: decline}", "the form has no field 'acton'"),
-        (["page", "url=https://example.com/x"], "page: https://x", "a URL is consented to with 'action: accept'"),
-        (["poem"], "poem: [1]", "a sample is a text"),
-        (["twice"], "first: a", "clinic asks 'second'"),
+        (["page", "url=https://example.com/x"], "page: https://x", "a URL takes 'action: accept'"),
+        (["poem"], "poem: [1]", "a sample is text"),
+        (["twice"], "first: a", "Cannot answer 'second'"),
     ],
 )
 def test_an_answer_that_does_not_fit_fails_and_is_never_a_yes(call, tmp_path, args, given, said):
@@ -372,8 +372,8 @@ def test_an_answer_that_does_not_fit_fails_and_is_never_a_yes(call, tmp_path, ar
     ("given", "name", "said"),
     [
         ("a: [", "a.yaml", "a.yaml is not valid YAML"),
-        ("- a", "a.yaml", "must hold a map"),
-        ("5: a", "a.yaml", "must hold a map"),
+        ("- a", "a.yaml", "must be a map"),
+        ("5: a", "a.yaml", "must be a map"),
         ("{", "a.json", "a.json is not valid JSON"),
     ],
 )
@@ -398,7 +398,7 @@ def test_verbose_tells_each_round_and_never_the_token(call, tmp_path):
     assert "→ tools/call twice\n" in told
     assert "← asks first (form: First?), token of " in told
     assert 'first accept {"value":"a"}' in told
-    assert "Answers that were not asked for: third" in told
+    assert "Unused answers: third" in told
     assert told.count("← the result") >= 2
     assert " ms" in told
     assert "ap1." not in told

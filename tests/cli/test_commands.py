@@ -79,9 +79,9 @@ def test_a_command_is_imported_when_it_is_used():
     script = (
         "import sys; from antiphon.cli import commands;"
         "commands.main(['{}'{}], standalone_mode=False);"
-        "print([m for m in ('antiphon.cli.serve', 'antiphon.cli.keygen', 'uvicorn') if m in sys.modules])"
+        "print([m for m in ('antiphon.cli.serve', 'antiphon.rounds.token', 'uvicorn') if m in sys.modules])"
     )
-    for command, more, loaded in (("keygen", "", "['antiphon.cli.keygen']"), ("--help", "", "[]")):
+    for command, more, loaded in (("keygen", "", "['antiphon.rounds.token']"), ("--help", "", "[]")):
         ended = subprocess.run(
             [sys.executable, "-c", script.format(command, more)], capture_output=True, text=True, check=True
         )

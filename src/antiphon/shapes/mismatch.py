@@ -279,4 +279,4 @@ def _part(schema: Mapping[str, Any], step: Step) -> object:
         return first[step] if is_array(first) and step < len(first) else schema.get("items")
     properties = schema.get("properties")
     rest = schema.get("additionalProperties")
-    return properties.get(step, rest) if is_object(properties) else rest
+    return properties.get(step, rest) if is_object(properties) and isinstance(step, str) else rest
