@@ -45,10 +45,10 @@ def test_a_file_is_called_by_its_path(antiphon):
     assert '"text": "hi"' in ended.stdout
 
 
-def test_a_command_is_called_in_quotes(antiphon, tmp_path):
+def test_a_command_is_called_in_quotes(run, tmp_path):
     (tmp_path / "mine.py").write_text(CLINIC.read_text() + "\napp.run()\n")
-    ended = antiphon("call", f"{sys.executable} mine.py", "sure", "--answers", str(answers(tmp_path, "confirm: false")))
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "left alone\n", "")
+    ended = run("call", f"{sys.executable} mine.py", "sure", "--answers", str(answers(tmp_path, "confirm: false")))
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "left alone\n", "")
 
 
 def test_a_file_that_is_not_ours_is_run_as_it_is(run, tmp_path):
@@ -241,9 +241,9 @@ def test_a_server_that_is_not_there_ends_with_3(run):
     assert "Cannot connect to 127.0.0.1" in ended.stderr
 
 
-def test_a_server_that_dies_ends_with_3(antiphon):
-    ended = antiphon("call", str(CLINIC), "leave")
-    assert (ended.returncode, ended.stderr) == (3, "Error: The server's process ended (exit code 7)\n")
+def test_a_server_that_dies_ends_with_3(run):
+    ended = run("call", str(CLINIC), "leave")
+    assert (ended.exit_code, ended.stderr) == (3, "Error: The server's process ended (exit code 7)\n")
 
 
 def test_a_server_that_breaks_the_protocol_ends_with_3(run):

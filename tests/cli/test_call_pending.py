@@ -117,15 +117,17 @@ def test_a_call_is_answered_round_by_round_by_servers_that_come_and_go(run):
     assert not Path("p.json").exists()
 
 
-def test_a_server_on_standard_streams_goes_on_if_it_has_the_same_key(antiphon, tmp_path):
-    (tmp_path / "answers.yaml").write_text("first: a\nsecond: b")
-    assert antiphon("call", str(CLINIC), "twice", "--pending", "p.json", env=KEYS).returncode == 5
-    ended = antiphon("resume", "p.json", "--answers", "answers.yaml")
-    assert ended.returncode == 3
+def test_a_server_on_standard_streams_goes_on_if_it_has_the_same_key(run, monkeypatch):
+    monkeypatch.setenv(*next(iter(KEYS.items())))
+    assert run("call", str(CLINIC), "twice", "--pending", "p.json").exit_code == 5
+    with monkeypatch.context() as patch:
+        patch.delenv("ANTIPHON_KEYS")
+        ended = run("resume", "p.json", answers="first: a\nsecond: b")
+    assert ended.exit_code == 3
     assert "Invalid or expired requestState" in ended.stderr
     assert "ANTIPHON_KEYS" in ended.stderr
-    ended = antiphon("resume", "p.json", "--answers", "answers.yaml", env=KEYS)
-    assert (ended.returncode, ended.stdout) == (0, "a then b\n")
+    ended = run("resume", "p.json", answers="first: a\nsecond: b")
+    assert (ended.exit_code, ended.stdout) == (0, "a then b\n")
 
 
 def test_a_failure_leaves_the_file_as_it_was(run):
