@@ -236,8 +236,8 @@ def _encoded(text: str, unsafe: re.Pattern[str]) -> str:
 # --- matching ---
 
 # A URI is decoded before it is matched, so that each character is one position (a prefix counts characters, RFC 6570,
-# section 2.4.1) and `%61` is `a`. Encoded delimiters and bytes that are not UTF-8 become lone surrogates, which no valid
-# text contains: they equal themselves and delimit nothing.
+# section 2.4.1) and `%61` is `a`. Encoded delimiters and bytes that are not UTF-8 become lone surrogates, which no
+# valid text contains: they equal themselves and delimit nothing.
 _SHIELD = {ord(c): 0xDC00 + ord(c) for c in _RESERVED}
 _UNSHIELD = {shield: plain for plain, shield in _SHIELD.items()}
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
