@@ -47,7 +47,7 @@ def _parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Pa
 
     def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> object:
         try:
-            return parse(value) if value else value
+            return None if value is None else parse(value)
         except ValueError as fault:
             raise click.BadParameter(str(fault), ctx, param) from None
 
@@ -60,7 +60,8 @@ def _time(text: str) -> float:
 
 
 def _expression(text: str) -> str:
-    check_expression(text)
+    if text:
+        check_expression(text)
     return text
 
 
@@ -141,7 +142,7 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
     "effects",
     metavar="FUNCTION",
     multiple=True,
-    help="With --replay-safety: a function such as shop.payments.charge that must run once, in a step.",
+    help="With --replay-safety: a function (shop.payments.charge) that may run in one round only, unless in a step.",
 )
 @click.option("--watch", is_flag=True, help="Run again when a file changes.")
 @click.option(
