@@ -1,7 +1,6 @@
-"""An Address: where HTTP is served, and the sockets there."""
+"""The address that HTTP is served at, and the sockets that listen there."""
 
 import errno
-import os
 import socket
 from typing import Final
 
@@ -9,7 +8,7 @@ import click
 import msgspec
 
 BACKLOG: Final = 2048
-EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- named to be recognised
+EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- recognised, not bound
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +22,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """The hosts that requests to this address may name."""
+        """The Host headers that this address allows by itself: its own name, none if it is every address."""
         return [] if self.is_everywhere else [self._host]
 
     def url(self, sockets: list[socket.socket]) -> str:
@@ -36,7 +35,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listen(address: Address) -> list[socket.socket]:
-    """Sockets that listen on every address of the host, so that clients queue while workers start."""
+    """Listen on every address of the host. Clients queue there while workers start."""
     try:
         found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
@@ -44,41 +43,24 @@ def listen(address: Address) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     refusal: OSError | None = None
     for family, host in dict.fromkeys((entry[0], str(entry[4][0])) for entry in found):
-        # With --port 0 all addresses get the port that the first one was given.
+        # With --port 0, all addresses use the port that the first one was given.
         port: int = sockets[0].getsockname()[1] if sockets else address.port
         try:
-            sockets.append(_listening(family, host, port))
+            sockets.append(socket.create_server((host, port), family=family, backlog=BACKLOG))
         except OSError as fault:
             refusal = fault
-            if fault.errno != errno.EADDRNOTAVAIL:  # as ::1 is for localhost on a machine without IPv6
+            if fault.errno != errno.EADDRNOTAVAIL:  # such as ::1 on a machine without IPv6
                 break
     if refusal is not None and (not sockets or refusal.errno != errno.EADDRNOTAVAIL):
         for opened in sockets:
             opened.close()
         raise click.ClickException(_why(address, refusal))
+    for opened in sockets:
+        opened.set_inheritable(True)  # for workers
     return sockets
-
-
-def _listening(family: int, host: str, port: int) -> socket.socket:
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if os.name == "posix":
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        opened.bind((host, port))
-        opened.listen(BACKLOG)
-    except BaseException:
-        opened.close()
-        raise
-    opened.set_inheritable(True)
-    return opened
 
 
 def _why(address: Address, fault: OSError) -> str:
     if fault.errno == errno.EADDRINUSE:
-        return (
-            f"Port {address.port} on {address.host} is taken: choose another with --port (0 takes any that is free),"
-            " or stop what listens there"
-        )
+        return f"Port {address.port} on {address.host} is in use: choose another with --port (0 for any free port)"
     return f"Cannot listen on port {address.port} of {address.host}: {fault.strerror}"

@@ -1,6 +1,5 @@
-"""The fields of a form, as a terminal asks for them."""
+"""The fields of a form: what each one is, and a widget that asks for it. Esc leaves any widget."""
 
-import math
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -12,11 +11,9 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.document import Document
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
 
-from antiphon.cli.arguments import INTEGERS, convert
-from antiphon.cli.output import line
-from antiphon.shapes import Mismatch
+from antiphon.cli.arguments import convert
 from antiphon.shapes.form_schema import checked_definition, options_of, read_value
-from antiphon.shapes.mismatch import quoted
+from antiphon.testing.report.escaping import line
 from antiphon.types import JsonObject
 
 Kind = Literal["text", "number", "boolean", "choice", "several", "date", "date-time", "other"]
@@ -34,11 +31,16 @@ class Option(NamedTuple):
     title: str
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
+class FormField(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     schema: JsonObject
     kind: Kind
     is_required: bool
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it can be left out: neither required nor filled in by a default."""
+        return not self.is_required and self.default is None
 
     @property
     def label(self) -> str:
@@ -47,8 +49,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str:
-        told = self.schema.get("description")
-        return line(told) if isinstance(told, str) else ""
+        text = self.schema.get("description")
+        return line(text) if isinstance(text, str) else ""
 
     @property
     def default(self) -> Any:
@@ -64,16 +66,16 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hint(self) -> str:
-        """What may be entered: bounds, formats, and whether it may be left out."""
+        """What may be entered: bounds, format, and whether it may be left empty."""
         parts = [_bounds(self.schema, self.kind)]
         if self.kind == "other":
             parts.append("as JSON")
-        if not self.is_required and self.default is None and self.kind not in {"boolean", "choice", "several"}:
+        if self.is_optional and self.kind not in {"boolean", "choice", "several"}:
             parts.append("may be left empty")
         return ", ".join(part for part in parts if part)
 
     def shown(self, value: object) -> str:
-        """A value of this field as a person reads it."""
+        """Return a value of this field as a person reads it."""
         titles = {option.value: option.title for option in self.options} if self.kind in {"choice", "several"} else {}
         if isinstance(value, bool):
             return "yes" if value else "no"
@@ -84,25 +86,26 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(value).decode()
 
     def read(self, text: str) -> Any:
-        """What was typed, as the field's value; ValueError says what is wrong with it."""
-        if self.kind == "other":
-            return convert(text, self.schema, self.schema)
-        value: object = text
-        if self.kind == "number":
-            value = _number(text, whole=self.schema["type"] == "integer")
-        elif self.kind == "date-time":
-            value = _with_offset(text)
-        elif self.kind == "date":
-            value = text.strip()
-        return self.check(value)
+        """Return the value for what was typed; raise ValueError if it is not valid."""
+        match self.kind:
+            case "other":
+                return convert(text, self.schema)
+            case "number":
+                return self.check(convert(text, self.schema))
+            case "date":
+                return self.check(text.strip())
+            case "date-time":
+                return self.check(_with_offset(text))
+            case _:
+                return self.check(text)
 
     def check(self, value: object) -> Any:
-        """The value, if it is a valid one; ValueError says what is wrong with it."""
+        """Return the value; raise ValueError if it is not valid."""
         return read_value(self.schema, value)
 
 
-def fields_of(schema: JsonObject) -> list[Field]:
-    """The fields of a form. One that the protocol's forms do not know is asked for as JSON."""
+def fields_of(schema: JsonObject) -> list[FormField]:
+    """Return the fields of a form. A field that the protocol does not allow is asked for as JSON."""
     properties = schema.get("properties")
     required = schema.get("required")
     names: list[Any] = required if isinstance(required, list) else []
@@ -110,13 +113,13 @@ def fields_of(schema: JsonObject) -> list[Field]:
     return [_field(name, definition, is_required=name in names) for name, definition in found]
 
 
-def _field(name: str, definition: object, *, is_required: bool) -> Field:
+def _field(name: str, definition: object, *, is_required: bool) -> FormField:
     schema: JsonObject = definition if isinstance(definition, dict) else {}
     try:
         kind = _kind(checked_definition(name, definition))
     except TypeError:
         kind = "other"
-    return Field(name=name, schema=schema, kind=kind, is_required=is_required)
+    return FormField(name=name, schema=schema, kind=kind, is_required=is_required)
 
 
 def _kind(schema: JsonObject) -> Kind:
@@ -159,19 +162,8 @@ def _range(noun: str, least: float | None, most: float | None, unit: str) -> str
     return " ".join(part for part in (noun, told, unit) if part)
 
 
-def _number(text: str, *, whole: bool) -> int | float:
-    stripped = text.strip()
-    try:
-        value = int(stripped) if whole or stripped.lstrip("+-").isdecimal() else float(stripped)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or (isinstance(value, int) and value not in INTEGERS):
-        raise Mismatch(f"expected {'a whole number' if whole else 'a number'}, got {quoted(text)}")
-    return value
-
-
 def _with_offset(text: str) -> str:
-    """A moment without an offset is meant where the person is."""
+    """Return a date-time with the local offset, if it has none."""
     stripped = text.strip()
     try:
         moment = datetime.fromisoformat(stripped.upper())
@@ -182,140 +174,104 @@ def _with_offset(text: str) -> str:
     return (moment if moment.tzinfo is not None else moment.astimezone()).isoformat(timespec="seconds")
 
 
-# A widget for each kind of field. Esc leaves any of them.
-
+# --- widgets ------------------------------------------------------------------------------------------------------
 
 ABSENT: Final = object()
-"""The answer to a field that was left out."""
+"""The value of a field that was left out."""
 SEARCHED: Final = 12
 """With more options than this, typing filters them."""
 _ESCAPE: Final = 0.1
-"""Seconds after which an Esc is a key of its own, and not the beginning of an arrow."""
-_INDENT: Final = "  "
+"""Seconds after which Esc counts as a key, not as the start of an arrow key."""
 
 
 class Escaped(Exception):
     """Esc was pressed."""
 
 
-class _Unfit(Exception):
-    """What was given does not fit, and is to be asked for again."""
-
-    def __init__(self, fault: ValueError, given: object) -> None:
-        super().__init__(str(fault))
-        self.why = str(fault)[:1].upper() + str(fault)[1:]
-        self.given = given
-
-
-async def ask(field: Field, before: object, complain: Callable[[str], None]) -> Any:
-    """A valid value for a field, or ABSENT; ``before`` is what was answered to it earlier."""
+async def ask(field: FormField, before: object, complain: Callable[[str], None]) -> Any:
+    """Return a valid value for a field, or ABSENT; ``before`` is what was answered earlier."""
     while True:
+        match field.kind:
+            case "boolean" | "choice":
+                return await _choose(field, before)
+            case "several":
+                before = await _choose_several(field, before)
+            case _:
+                before = await _type(field, before)
         try:
-            match field.kind:
-                case "boolean":
-                    return await _yes_or_no(field, before)
-                case "choice":
-                    return await _choice(field, before)
-                case "several":
-                    return await _several(field, before)
-                case _:
-                    return await _typed(field, before)
-        except _Unfit as unfit:
-            complain(unfit.why)
-            before = unfit.given
+            return _value(field, before)
+        except ValueError as fault:
+            complain(str(fault)[:1].upper() + str(fault)[1:])
+
+
+def _value(field: FormField, given: Any) -> Any:
+    """Return the value for what was typed or marked; raise ValueError if it is not valid."""
+    if isinstance(given, list):
+        return ABSENT if not given and field.is_optional else field.check(given)
+    if given.strip() or given == field.default:
+        return field.read(given)
+    if field.is_required:
+        raise ValueError("this field is required (Esc: decline or cancel)")
+    return ABSENT
 
 
 async def choose(message: str, choices: Sequence[tuple[str, object]], start: object = None) -> Any:
-    """One of several things to do."""
+    """Ask to choose one of several actions, and return its value."""
     options = [questionary.Choice(title, value) for title, value in choices]
     return await _put(questionary.select(message, options, default=_choice_of(options, start), instruction=" "))
 
 
-# --- by kind ------------------------------------------------------------------------------------------------------
-
-
-async def _typed(field: Field, before: object) -> Any:
+async def _type(field: FormField, before: object) -> Any:
     start = field.default if before is ABSENT else before
     prefilled = "" if start is None else start if isinstance(start, str) else field.shown(start)
     keys: dict[str, Any] = {"key_bindings": _days()} if field.kind == "date" else {}
     hint = f" ({field.hint})" if field.hint else ""
-    text: str = await _put(questionary.text(f"{field.label}{hint}:", default=prefilled, **keys))
-    try:
-        return _read(field, text)
-    except ValueError as fault:
-        raise _Unfit(fault, text) from None
+    return await _put(questionary.text(f"{field.label}{hint}:", default=prefilled, **keys))
 
 
-def _read(field: Field, text: str) -> Any:
-    if text.strip() or text == field.default:
-        return field.read(text)
-    if field.is_required:
-        raise ValueError("this must be answered (Esc offers to decline or to cancel)")
-    return ABSENT
-
-
-async def _yes_or_no(field: Field, before: object) -> Any:
-    choices = [questionary.Choice("Yes", True, shortcut_key="y"), questionary.Choice("No", False, shortcut_key="n")]
-    if not field.is_required and field.default is None:
+async def _choose(field: FormField, before: object) -> Any:
+    is_boolean = field.kind == "boolean"
+    if is_boolean:
+        choices = [questionary.Choice("Yes", True, shortcut_key="y"), questionary.Choice("No", False, shortcut_key="n")]
+    else:
+        choices = [questionary.Choice(option.title or '""', option.value) for option in field.options]
+    if field.is_optional:
         choices.append(questionary.Choice("Leave it open", ABSENT, shortcut_key="l"))
-    # Enter alone never says yes, unless the form's own default does.
-    start = before if before is not ABSENT else field.default if field.default is not None else choices[-1].value
-    question = questionary.select(
-        f"{field.label}:",
-        choices,
-        default=_choice_of(choices, start),
-        instruction=_hint(field, "arrows or y, n; then Enter"),
-        use_shortcuts=True,
-        use_jk_keys=False,
-        use_emacs_keys=False,
+    start = field.default if before is ABSENT else before
+    if start is None and is_boolean:
+        # Enter alone never means yes, unless the form's default is yes.
+        start = choices[-1].value
+    return await _put(
+        questionary.select(
+            f"{field.label}:",
+            choices,
+            default=_choice_of(choices, start),
+            use_shortcuts=is_boolean,
+            use_emacs_keys=not is_boolean,
+            **_list_options(field, "arrows or y, n; then Enter" if is_boolean else "arrows, then Enter", choices),
+        )
     )
-    return await _put(question)
 
 
-async def _choice(field: Field, before: object) -> Any:
-    choices = [questionary.Choice(option.title or '""', option.value) for option in field.options]
-    if not field.is_required and field.default is None:
-        choices.append(questionary.Choice("Leave it open", ABSENT))
-    search = len(choices) > SEARCHED
-    question = questionary.select(
-        f"{field.label}:",
-        choices,
-        default=_choice_of(choices, field.default if before is ABSENT else before),
-        instruction=_hint(field, "arrows, then Enter; type to search" if search else "arrows, then Enter"),
-        use_search_filter=search,
-        use_jk_keys=False,
-    )
-    return await _put(question)
-
-
-async def _several(field: Field, before: object) -> Any:
+async def _choose_several(field: FormField, before: object) -> Any:
     start: Any = (field.default or []) if before is ABSENT else before
     choices = [
         questionary.Choice(option.title or '""', option.value, checked=option.value in start)
         for option in field.options
     ]
+    options = _list_options(field, "arrows, space to mark, then Enter", choices)
+    return await _put(questionary.checkbox(f"{field.label}:", choices, **options))
+
+
+def _list_options(field: FormField, keys: str, choices: list[questionary.Choice]) -> dict[str, Any]:
     search = len(choices) > SEARCHED
-    question = questionary.checkbox(
-        f"{field.label}:",
-        choices,
-        instruction=_hint(field, "arrows, space to mark, then Enter" + ("; type to search" if search else "")),
-        use_search_filter=search,
-        use_jk_keys=False,
-    )
-    values: list[str] = await _put(question)
-    if not values and not field.is_required and field.default is None:
-        return ABSENT
-    try:
-        return field.check(values)
-    except ValueError as fault:
-        raise _Unfit(fault, values) from None
-
-
-# --- parts --------------------------------------------------------------------------------------------------------
+    parts = (field.hint, f"{keys}; type to search" if search else keys)
+    instruction = f"({'; '.join(part for part in parts if part)})"
+    return {"instruction": instruction, "use_search_filter": search, "use_jk_keys": False}
 
 
 async def _put(question: questionary.Question) -> Any:
-    """Ask; Escaped when Esc was pressed, KeyboardInterrupt after Ctrl-C, EOFError when the terminal has ended."""
+    """Ask; raise Escaped on Esc, KeyboardInterrupt on Ctrl-C, EOFError when the terminal is closed."""
     application: Application[Any] = question.application
     escape = KeyBindings()
 
@@ -330,7 +286,7 @@ async def _put(question: questionary.Question) -> Any:
 
 
 def _days() -> KeyBindings:
-    """Up and down move a date by a day, from today if there is none yet."""
+    """Let up and down move a date by a day, starting today."""
     bindings = KeyBindings()
 
     def move(event: KeyPressEvent, days: int) -> None:
@@ -338,7 +294,7 @@ def _days() -> KeyBindings:
         try:
             moved = date.fromisoformat(buffer.text.strip()) + timedelta(days=days)
         except (ValueError, OverflowError):
-            moved = date.today()  # noqa: DTZ011 -- the person's own day
+            moved = date.today()  # noqa: DTZ011 -- the local day
         text = moved.isoformat()
         buffer.set_document(Document(text, len(text)))
 
@@ -349,7 +305,3 @@ def _days() -> KeyBindings:
 
 def _choice_of(choices: list[questionary.Choice], value: object) -> Any:
     return next((choice for choice in choices if choice.value is value or choice.value == value), None)
-
-
-def _hint(field: Field, keys: str) -> str:
-    return f"({'; '.join(part for part in (field.hint, keys) if part)})"

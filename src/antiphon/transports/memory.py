@@ -10,14 +10,14 @@ import msgspec
 from antiphon.errors import Disconnected
 from antiphon.server.dispatch import Service
 from antiphon.server.run import Channel
-from antiphon.transports.link import OnNotification
+from antiphon.transports.link import OnNotification, SessionLink
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
 
 _decode = msgspec.json.Decoder().decode
 
 
-class Memory:
+class Memory(SessionLink):
     """A service as a function from message to message; and a Link for a client."""
 
     __slots__ = ("_is_closed", "_lifespan", "_principal", "_service", "_under_way")

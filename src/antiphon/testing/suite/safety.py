@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from antiphon.errors import AntiphonError
-from antiphon.loading import find_anew
+from antiphon.loading import load_fresh
 from antiphon.server.dispatch import Service
 from antiphon.testing.outcome import Check
 from antiphon.testing.safety import check_replay_safety
@@ -36,7 +36,7 @@ async def safety(case: Case, instance: Instance, effects: Sequence[str] = (), *,
 def _target(instance: Instance) -> object:
     target = instance.target
     if target.app:
-        return lambda: find_anew(target.app, target.cwd, Service)
+        return lambda: load_fresh(target.app, target.cwd, Service)
     if target.url:
         return Connection(target=target.url, headers=target.headers)
     return Connection(target=instance.command(), env=instance.environment(), cwd=target.cwd)
