@@ -15,8 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from wires import META, Tape, note, result
 
 from antiphon.testing.cassette import Cassette
-from antiphon.testing.cassette.replay_server import fresh
-from antiphon.testing.cassette.replaying import Stage, Visitor
+from antiphon.testing.cassette.replaying import Replay, ReplayClient
 from antiphon.types import JsonObject
 
 words = st.text(alphabet=st.sampled_from(list("ab${}:1 é")), min_size=1, max_size=6)
@@ -134,7 +133,7 @@ def recorded(made: list[Exchange], seed: int, chance: random.Random) -> str:
     tape = Tape()
     for piece in interleaved([Speaker(each, ids).script() for each in made], chance):
         tape.hear(*piece)
-    return tape.scribe.cassette().to_json()
+    return tape.recording.cassette().to_json()
 
 
 @settings(max_examples=60, deadline=None)
@@ -148,7 +147,7 @@ def test_it_is_recorded_the_same_and_played_as_it_was(made: list[Exchange], seed
     assert text == recorded(made, 50_000, random.Random(seed))
     cassette = Cassette.from_json(text)
     assert cassette.to_json() == text
-    stage = Stage(cassette, fresh)
+    stage = Replay(cassette)
     order = list(made)
     if not any(each.pushes for each in made):
         random.Random(seed).shuffle(order)
@@ -157,9 +156,9 @@ def test_it_is_recorded_the_same_and_played_as_it_was(made: list[Exchange], seed
     assert (stage.drifts, stage.unplayed) == ([], [])
 
 
-def play(stage: Stage, exchange: Exchange) -> None:
+def play(stage: Replay, exchange: Exchange) -> None:
     """What the server gives this time is used; everything else must be what was recorded."""
-    visitor, speaker = Visitor(), Speaker(exchange, ids_from(900_000))
+    visitor, speaker = ReplayClient(), Speaker(exchange, ids_from(900_000))
     now: dict[Any, Any] = {}
     """The tokens and ids that the stage gave, by those of the script."""
     for (_, message), *expected in speaker.script():
@@ -167,7 +166,7 @@ def play(stage: Stage, exchange: Exchange) -> None:
             message["id"] = now[message["id"]]
         elif "requestState" in message["params"]:
             message["params"]["requestState"] = now[message["params"]["requestState"]]
-        told = [cue.message for cue in stage.heard(visitor, message)]
+        told = [cue.message for cue in stage.answer(visitor, message)]
         assert [as_scripted(scripted, real, now) for (_, scripted), real in zip(expected, told, strict=True)] == [
             scripted for _, scripted in expected
         ]

@@ -14,21 +14,20 @@ from wires import FORM, META, NO, YES, Tape, asks, call, note, request, result, 
 from antiphon import Accepted, Client, Context, Declined, Refused, Server
 from antiphon.errors import Disconnected
 from antiphon.testing.cassette import Cassette, Drifted, Player, Recorder
-from antiphon.testing.cassette.replay_server import fresh
-from antiphon.testing.cassette.replaying import Stage, Visitor
-from antiphon.testing.cassette.volatile import HINT, KEY
+from antiphon.testing.cassette.replaying import Replay, ReplayClient
 from antiphon.types import JsonObject
+from antiphon.wire.revisions import KEY, REQUEST
 
 
 class Guest:
     """A client of a stage, word by word."""
 
     def __init__(self, tape: Tape | Cassette) -> None:
-        self.stage = Stage(tape.scribe.cassette() if isinstance(tape, Tape) else tape, fresh)
-        self.visitor = Visitor()
+        self.stage = Replay(tape.recording.cassette() if isinstance(tape, Tape) else tape)
+        self.visitor = ReplayClient()
 
     def say(self, message: object) -> list[JsonObject]:
-        return [cue.message or {} for cue in self.stage.heard(self.visitor, message)]
+        return [cue.message or {} for cue in self.stage.answer(self.visitor, message)]
 
 
 def state_of(message: JsonObject) -> str:
@@ -151,7 +150,7 @@ async def test_errors_are_played_as_they_were(app: Server, tmp_path: Path) -> No
 
 
 async def test_a_closed_player_answers_nobody(tmp_path: Path) -> None:
-    Tape().hear((">", call(1)), (">", note("cancelled", requestId=1))).scribe.cassette().save(tmp_path / "a")
+    Tape().hear((">", call(1)), (">", note("cancelled", requestId=1))).recording.cassette().save(tmp_path / "a")
     player = Player(tmp_path / "a")
     with pytest.raises(Disconnected, match="closed"):
         await player.request(call(1), headers={})
@@ -164,7 +163,7 @@ async def test_a_closed_player_answers_nobody(tmp_path: Path) -> None:
 
 
 async def test_an_old_recording_is_played_to_our_client_as_an_old_server(tmp_path: Path) -> None:
-    old_conversation().scribe.cassette().save(tmp_path / "old")
+    old_conversation().recording.cassette().save(tmp_path / "old")
     player = Player(tmp_path / "old")
     async with Client(player, elicit=lambda _: Accepted({"confirm": True})) as client:
         assert client.era == "legacy"
@@ -388,10 +387,10 @@ def test_sessions_are_played_each_to_its_own_client() -> None:
         tape.line = type(tape.line)()
         tape.line.session = session
         tape.hear((">", request(0, "initialize")), ("<", result(0)), (">", call(1)), ("<", said(1, text)))
-    one, other = Guest(tape), Visitor()
+    one, other = Guest(tape), ReplayClient()
     assert one.say(request(0, "initialize"))
-    assert one.stage.heard(other, request(0, "initialize"))
-    assert one.stage.heard(other, call(1))[0].message == said(1, "two")
+    assert one.stage.answer(other, request(0, "initialize"))
+    assert one.stage.answer(other, call(1))[0].message == said(1, "two")
     assert one.say(call(1)) == [said(1, "one")]
 
 
@@ -473,14 +472,14 @@ def test_a_diff_of_an_answer_shows_no_secret() -> None:
 @pytest.mark.parametrize("recorded", ["${id:1}", 4])
 def test_a_question_names_the_call_of_this_client(recorded: Any) -> None:
     """Also where an older recording has the number of the client that was recorded."""
-    push = {"id": 5, **FORM, "params": {**FORM["params"], "_meta": {HINT: 4, KEY: "confirm"}}}
+    push = {"id": 5, **FORM, "params": {**FORM["params"], "_meta": {REQUEST: 4, KEY: "confirm"}}}
     tape = Tape().hear((">", call(4)), ("<", push), (">", result(5, **YES)), ("<", said(4, "done")))
-    cassette = tape.scribe.cassette()
+    cassette = tape.recording.cassette()
     question = cassette.entries[0].turns[1].server
     assert question is not None
-    assert question["params"]["_meta"][HINT] == "${id:1}"
-    question["params"]["_meta"][HINT] = recorded
+    assert question["params"]["_meta"][REQUEST] == "${id:1}"
+    question["params"]["_meta"][REQUEST] = recorded
     client = Guest(cassette)
     (asked,) = client.say(call("mine"))
-    assert asked["params"]["_meta"] == {HINT: "mine", KEY: "confirm"}
+    assert asked["params"]["_meta"] == {REQUEST: "mine", KEY: "confirm"}
     assert client.say(result(asked["id"], **YES)) == [said("mine", "done")]

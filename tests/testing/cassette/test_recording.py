@@ -11,10 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from wires import FORM, META, NO, YES, Tape, asks, call, note, request, result, said
 
-from antiphon.testing.cassette.recording import Line, Scribe
-from antiphon.testing.cassette.volatile import HINT
-from antiphon.testing.cassette.volatile import KEY as KEY_OF_QUESTION
-from antiphon.wire import revisions
+from antiphon.testing.cassette.recording import RecordedConnection, Recording
+from antiphon.wire.revisions import KEY as KEY_OF_QUESTION
+from antiphon.wire.revisions import REQUEST
 
 SECRET = "hunter2-is-no-password"
 
@@ -109,7 +108,7 @@ def test_a_subscription_is_one_entry_and_knows_what_came_before_its_news() -> No
         ("<", note("tools/list_changed", **ours)),
         ("<", note("cancelled", requestId=1)),
     )
-    listening, _ = tape.scribe.cassette().entries
+    listening, _ = tape.recording.cassette().entries
     assert [turn.after for turn in listening.turns] == [None, None, 2, None, None]
     subscription = listening.turns[1].server["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]
     assert subscription == listening.turns[-1].server["params"]["requestId"] == "${id:1}"
@@ -155,20 +154,20 @@ def test_what_a_server_sends_on_its_own_is_an_entry_that_knows_its_place() -> No
         ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])),
         ("<", note("tools/list_changed")),
     )  # fmt: skip
-    _, roots, news = tape.scribe.cassette().entries
+    _, roots, news = tape.recording.cassette().entries
     assert [roots.turns[0].after, news.turns[0].after] == [1, 1]
     assert roots.turns[1].client == {"id": "${id:1}", "result": {"roots": []}}
 
 
 def test_sessions_keep_the_same_ids_apart() -> None:
-    scribe = Scribe()
-    one, other = Line(), Line()
+    recording = Recording()
+    one, other = RecordedConnection(), RecordedConnection()
     one.session, other.session = "5f3a", "77aa"
     for line, tool in ((one, "x"), (other, "y")):
-        scribe.sent(line, call(1, tool))
+        recording.sent(line, call(1, tool))
     for line in (other, one):
-        scribe.came(line, said(1, str(line.session)))
-    first, second = scribe.cassette().entries
+        recording.received(line, said(1, str(line.session)))
+    first, second = recording.cassette().entries
     assert (first.session, second.session) == ("${session:1}", "${session:2}")
     assert [entry.turns[1].server["result"]["content"][0]["text"] for entry in (first, second)] == ["5f3a", "77aa"]
 
@@ -209,8 +208,8 @@ def conversation(token: str, moment: str, order: str, first: int) -> Tape:
 
 
 def test_two_recordings_of_the_same_conversation_are_the_same_file() -> None:
-    one = conversation("gAAAA", "2026-07-28T10:00:00Z", "order-7f3a9c", 1).scribe.cassette().to_json()
-    other = conversation("hBBBBBBB", "2027-01-01T00:00:00.5+02:00", "order-000001", 40).scribe.cassette().to_json()
+    one = conversation("gAAAA", "2026-07-28T10:00:00Z", "order-7f3a9c", 1).recording.cassette().to_json()
+    other = conversation("hBBBBBBB", "2027-01-01T00:00:00.5+02:00", "order-000001", 40).recording.cassette().to_json()
     # Only the number within a text that nobody listed is the server's own.
     assert one.replace('\\"took\\": 1}', "") == other.replace('\\"took\\": 40}', "")
 
@@ -262,7 +261,7 @@ def test_what_every_request_repeats_stands_once() -> None:
     tape = Tape().hear(
         (">", call(1, _meta={**META, "traceparent": "00-4bf9"})), (">", call(2, _meta={**META, "own": 1}))
     )
-    cassette = tape.scribe.cassette()
+    cassette = tape.recording.cassette()
     assert [party.meta for party in cassette.clients] == [META]
     assert [entry.turns[0].party for entry in cassette.entries] == [1, 1]
     assert [entry.turns[0].client["params"].get("_meta") for entry in cassette.entries] == [None, {"own": 1}]
@@ -279,8 +278,8 @@ def test_a_text_that_looks_like_a_placeholder_stays_a_text() -> None:
 
 
 def test_secrets_are_nowhere_in_the_file() -> None:
-    scribe = Scribe(redact=["pin", "$.params.arguments.note", "X-Tenant-Key"])
-    line = Line()
+    recording = Recording(redact=["pin", "$.params.arguments.note", "X-Tenant-Key"])
+    line = RecordedConnection()
     headers = {
         "Authorization": f"Bearer {SECRET}-a",
         "Cookie": f"sid={SECRET}-b; theme=dark",
@@ -290,10 +289,10 @@ def test_secrets_are_nowhere_in_the_file() -> None:
         "User-Agent": "x",
     }
     arguments = {"password": f"{SECRET}-d", "pin": 4711, "note": f"{SECRET}-e", "name": "Ada", "token": ""}
-    strand = scribe.sent(line, call(1, "login", arguments=arguments, _meta=META), headers)
+    exchange = recording.sent(line, call(1, "login", arguments=arguments, _meta=META), headers)
     echo = " ".join([*(f"{SECRET}-{letter}" for letter in "abcde"), "PIN 4711", "Ada"])
-    scribe.came(line, said(1, echo), near=strand)
-    cassette = scribe.cassette()
+    recording.received(line, said(1, echo), on=exchange)
+    cassette = recording.cassette()
     text = cassette.to_json()
     assert SECRET not in text
     assert "4711" not in text
@@ -316,7 +315,7 @@ def test_secrets_are_nowhere_in_the_file() -> None:
 
 def test_a_secret_is_found_in_what_was_said_before_it_was_known() -> None:
     tape = Tape().hear((">", call(1)), ("<", said(1, f"use {SECRET}")), (">", call(2, arguments={"secret": SECRET})))
-    assert SECRET not in tape.scribe.cassette().to_json()
+    assert SECRET not in tape.recording.cassette().to_json()
 
 
 def test_a_schema_may_speak_of_passwords() -> None:
@@ -331,9 +330,9 @@ def test_a_schema_may_speak_of_passwords() -> None:
 @pytest.mark.parametrize("path", ["$.a[", "$a", ""])
 def test_a_path_that_makes_no_sense_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="path"):
-        Scribe(blind=[path])
+        Recording(blind=[path])
     with pytest.raises(ValueError, match="path"):
-        Scribe(redact=[path])
+        Recording(redact=[path])
 
 
 KEY = '-----BEGIN\n"quoted" \\ key-with-é\nEND-----'
@@ -345,7 +344,7 @@ def test_a_secret_is_found_in_json_that_repeats_it(ascii_only: bool) -> None:
     inner = json.dumps(content, ensure_ascii=ascii_only)
     texts = [{"type": "text", "text": text} for text in (inner, json.dumps({"body": inner}), f"got {KEY}!")]
     tape = Tape().hear((">", call(1)), ("<", result(1, structuredContent=content, content=texts)))
-    written = tape.scribe.cassette().to_json()
+    written = tape.recording.cassette().to_json()
     assert "quoted" not in written
     assert "key-with" not in written
     told = tape.turns()[0][1][1]["result"]
@@ -370,7 +369,7 @@ def test_the_fields_of_a_json_text_are_fields() -> None:
 def test_json_within_json_has_fields_too() -> None:
     inner = json.dumps({"access_token": "abcd.efgh-ijkl"})
     tape = Tape().hear((">", call(1)), ("<", said(1, json.dumps({"body": inner}))))
-    assert "abcd" not in tape.scribe.cassette().to_json()
+    assert "abcd" not in tape.recording.cassette().to_json()
 
 
 @pytest.mark.parametrize("text", ["{", "[1, ", '{"password": "x"', "[" * 5000, "{]", '{"password": x}'])
@@ -464,11 +463,11 @@ def test_a_long_secret_within_a_uri_is_not_written() -> None:
 
 
 def test_the_parts_of_a_header_have_names_of_their_own() -> None:
-    scribe, line = Scribe(), Line()
+    recording, line = Recording(), RecordedConnection()
     headers = {"Authorization": f"Bearer {SECRET}", "Cookie": "sid=abc-123-def; theme=dark"}
-    strand = scribe.sent(line, call(1), headers)
-    scribe.came(line, said(1, f"Bearer {SECRET}, {SECRET}, abc-123-def, Bearer of the dark theme"), near=strand)
-    text = scribe.cassette().entries[0].turns[1].server["result"]["content"][0]["text"]
+    exchange = recording.sent(line, call(1), headers)
+    recording.received(line, said(1, f"Bearer {SECRET}, {SECRET}, abc-123-def, Bearer of the dark theme"), on=exchange)
+    text = recording.cassette().entries[0].turns[1].server["result"]["content"][0]["text"]
     assert text == (
         "${secret:authorization}, ${secret:authorization.credentials}, ${secret:cookie.sid}, Bearer of the dark theme"
     )
@@ -479,11 +478,7 @@ def test_the_parts_of_a_header_have_names_of_their_own() -> None:
 
 def hinted(id_: Any, of: Any) -> dict[str, Any]:
     """A question that says which call it belongs to."""
-    return {"id": id_, **FORM, "params": {**FORM["params"], "_meta": {HINT: of, KEY_OF_QUESTION: "confirm"}}}
-
-
-def test_the_names_of_its_hints_are_those_of_the_server() -> None:
-    assert (HINT, KEY_OF_QUESTION) == (revisions.REQUEST, revisions.KEY)
+    return {"id": id_, **FORM, "params": {**FORM["params"], "_meta": {REQUEST: of, KEY_OF_QUESTION: "confirm"}}}
 
 
 def test_a_question_belongs_to_the_call_that_it_names() -> None:
@@ -493,7 +488,7 @@ def test_a_question_belongs_to_the_call_that_it_names() -> None:
     )  # fmt: skip
     x, y = tape.turns()
     for entry, answer in ((x, NO), (y, YES)):
-        assert entry[0][1]["id"] == entry[1][1]["params"]["_meta"][HINT] == "${id:1}"
+        assert entry[0][1]["id"] == entry[1][1]["params"]["_meta"][REQUEST] == "${id:1}"
         assert entry[2][1]["result"] == answer
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon import Server
-from antiphon.testing.cassette.recording import Line, Scribe
-from antiphon.testing.cassette.wire import Came
+from antiphon.testing.cassette.recording import RecordedConnection, Recording
+from antiphon.testing.cassette.verifying import Received
 from antiphon.transports.memory import Memory
 from antiphon.types import JsonObject
 
@@ -46,18 +46,18 @@ def said(id_: Any, text: str) -> JsonObject:
 
 
 class Tape:
-    """A scribe with one line: ``tape > message`` is the client's, ``tape < message`` the server's."""
+    """A recording with one line: ``tape > message`` is the client's, ``tape < message`` the server's."""
 
     def __init__(self, **options: Any) -> None:
-        self.scribe = Scribe(**options)
-        self.line = Line()
+        self.recording = Recording(**options)
+        self.line = RecordedConnection()
 
     def __gt__(self, message: object) -> "Tape":
-        self.scribe.sent(self.line, message)
+        self.recording.sent(self.line, message)
         return self
 
     def __lt__(self, message: object) -> "Tape":
-        self.scribe.came(self.line, message)
+        self.recording.received(self.line, message)
         return self
 
     def hear(self, *messages: tuple[str, JsonObject]) -> "Tape":
@@ -69,7 +69,7 @@ class Tape:
         """All entries: who said what."""
         return [
             [(">" if turn.client is not None else "<", turn.client or turn.server) for turn in entry.turns]
-            for entry in self.scribe.cassette().entries
+            for entry in self.recording.cassette().entries
         ]
 
 
@@ -78,18 +78,18 @@ class MemoryWire:
 
     def __init__(self, server: Server) -> None:
         self._memory = Memory(server)
-        self._came: asyncio.Queue[Came] = asyncio.Queue()
+        self._came: asyncio.Queue[Received] = asyncio.Queue()
 
     async def open(self) -> None:
         await self._memory.open()
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers
-        reply = await self._memory.send(message, lambda told: self._came.put_nowait(Came(message=told)))
+        reply = await self._memory.send(message, lambda told: self._came.put_nowait(Received(message=told)))
         if reply is not None:
-            self._came.put_nowait(Came(message=reply))
+            self._came.put_nowait(Received(message=reply))
 
-    async def receive(self) -> Came:
+    async def receive(self) -> Received:
         return await self._came.get()
 
     async def close(self) -> None:
