@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -24,7 +24,7 @@ from antiphon.server.dispatch import Service
 from antiphon.testing.cassette.player import Player
 from antiphon.testing.cassette.recording import Recorder
 from antiphon.testing.transcript import waited
-from antiphon.transports.link import Caller, Link, OnNotification
+from antiphon.transports.link import Around, Caller, Link, OnNotification, SessionLink, session_of
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN, PROTOCOL_VERSION, REVISION
 
@@ -166,19 +166,22 @@ def limited(seconds: float) -> Generator[None]:
         _limit.reset(before)
 
 
-class Rotation:
-    """A Link to ``count`` instances in turn. ``make`` makes the link to another one, which is not open yet."""
+class Rotation(SessionLink):
+    """A Link to ``count`` instances in turn. ``make`` makes the link to another one, which is not open yet.
+
+    An instance is closed after its leg, and its session with it: ``abandon`` and ``moot`` have nothing to do.
+    """
 
     def __init__(self, make: Callable[[], Link], count: int) -> None:
         if count < 1:
             raise ValueError("A rotation has at least one instance")
         self._make = make
         self._count = count
-        self._places: list[asyncio.Task[Link]] = []
+        self._places: list[asyncio.Task[SessionLink]] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._leg = 0
         self._caller: Caller | None = None
-        self._revision = REVISION
+        self._revision = super().revision
 
     @property
     def revision(self) -> str:
@@ -192,7 +195,7 @@ class Rotation:
         self._places = [asyncio.create_task(self._fresh()) for _ in range(self._count)]
         try:
             for link in await asyncio.gather(*self._places):
-                self._revision = getattr(link, "revision", REVISION)
+                self._revision = link.revision
         except BaseException:
             await self.close()
             raise
@@ -218,7 +221,7 @@ class Rotation:
         finally:
             done.set()
 
-    async def _renewed(self, before: asyncio.Task[Link], done: asyncio.Event) -> Link:
+    async def _renewed(self, before: asyncio.Task[SessionLink], done: asyncio.Event) -> SessionLink:
         try:
             await done.wait()
         finally:
@@ -227,18 +230,17 @@ class Rotation:
         await asyncio.shield(closing)
         return await self._fresh()
 
-    def _close_soon(self, place: asyncio.Task[Link]) -> asyncio.Task[None]:
+    def _close_soon(self, place: asyncio.Task[SessionLink]) -> asyncio.Task[None]:
         closing = asyncio.create_task(_close(place))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         return closing
 
-    async def _fresh(self) -> Link:
+    async def _fresh(self) -> SessionLink:
         """An instance that was greeted, and nothing else: some servers tell from the first message who calls."""
-        link = self._make()
-        introduce = getattr(link, "introduce", None)
-        if introduce is not None and self._caller is not None:
-            introduce(self._caller)
+        link = session_of(self._make())
+        if self._caller is not None:
+            link.introduce(self._caller)
         meta = {PROTOCOL_VERSION: REVISION} if self._caller is None else self._caller.meta
         greeting: JsonObject = {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": meta}}
         headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": "server/discover"}
@@ -251,7 +253,7 @@ class Rotation:
         return link
 
 
-async def _close(place: asyncio.Task[Link]) -> None:
+async def _close(place: asyncio.Task[SessionLink]) -> None:
     """Close the instance of a place, if it has one."""
     (link,) = await asyncio.gather(place, return_exceptions=True)
     if not isinstance(link, BaseException):
@@ -324,16 +326,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 # A link that several clients share: each numbers its requests from 1, and the server must see different numbers.
 
 
-class Shared:
+class Shared(Around):
     """A Link around one that is open already; a client that opens or closes it does nothing to the others."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        super().__init__(link)
         self._ids = itertools.count(1)
-
-    def __getattr__(self, name: str) -> Any:
-        # What else a link knows, such as its era, is not hidden.
-        return getattr(self._link, name)
 
     async def open(self) -> None:
         """It is open."""

@@ -4,13 +4,12 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
-from typing import Any
 
 import msgspec
 
 from antiphon.errors import CallFailed, Refused
 from antiphon.testing.outcome import Turn
-from antiphon.transports.link import Link, OnNotification
+from antiphon.transports.link import Around, Link, OnNotification
 from antiphon.types import JsonObject
 
 _noted: ContextVar[list[Turn] | None] = ContextVar("noted", default=None)
@@ -26,17 +25,13 @@ def waited(seconds: float) -> None:
         waits.append(seconds)
 
 
-class Recorded:
+class Recorded(Around):
     """A Link that keeps a transcript: ``Client(Recorded(connect(target)))``."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        super().__init__(link)
         self.turns: list[Turn] = []
         """Every turn of every call, in the order in which they ended."""
-
-    def __getattr__(self, name: str) -> Any:
-        # What else a link knows, such as its era, is not hidden.
-        return getattr(self._link, name)
 
     @contextmanager
     def noting(self) -> Generator[list[Turn]]:
@@ -47,12 +42,6 @@ class Recorded:
             yield turns
         finally:
             _noted.reset(before)
-
-    async def open(self) -> None:
-        await self._link.open()
-
-    async def close(self) -> None:
-        await self._link.close()
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None

@@ -9,12 +9,11 @@ from antiphon.errors import Disconnected, Refused
 from antiphon.testing.cassette.format import Cassette, Entry
 from antiphon.testing.cassette.matching import Drift, Drifted
 from antiphon.testing.cassette.replaying import Replay, ReplayClient, ReplayMessage
-from antiphon.transports.link import Link, OnNotification, tell
+from antiphon.transports.link import Around, Link, OnNotification, tell
 from antiphon.types import JsonObject
-from antiphon.wire.revisions import REVISION
 
 
-class Player:
+class Player(Around):
     """Answers a client from a recording: ``Client(Player("session.json"))``.
 
     What the recording does not have is refused; ``drifts`` keeps it with its diff, and ``check()`` raises it.
@@ -24,19 +23,12 @@ class Player:
         cassette = tape if isinstance(tape, Cassette) else Cassette.load(tape)
         self._replay = Replay(cassette)
         self._revision = cassette.revision
-        self._link: Link = _legacy_link(self._replay) if cassette.is_old else _ReplayLink(self._replay)
-
-    def __getattr__(self, name: str) -> Any:
-        # What else a link knows, such as its revision, is not hidden.
-        return getattr(self._link, name)
+        super().__init__(_legacy_link(self._replay) if cassette.is_old else _ReplayLink(self._replay))
 
     @property
     def revision(self) -> str:
         """The revision that was spoken with the server."""
-        if self._revision is not None:
-            return self._revision
-        spoken: str = getattr(self._link, "revision", REVISION)
-        return spoken
+        return self._revision or super().revision
 
     @property
     def drifts(self) -> list[Drift]:
@@ -56,17 +48,6 @@ class Player:
         ]
         if self.drifts or left:
             raise Drifted([*self.drifts, *left])
-
-    async def open(self) -> None:
-        await self._link.open()
-
-    async def request(
-        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject:
-        return await self._link.request(message, headers=headers, on_notification=on_notification)
-
-    async def close(self) -> None:
-        await self._link.close()
 
 
 class _ReplayLink:

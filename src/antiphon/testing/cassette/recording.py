@@ -14,9 +14,9 @@ from antiphon.errors import Refused
 from antiphon.testing.cassette.fields import Redaction, id_key, meta_of, params_of
 from antiphon.testing.cassette.format import Cassette, CassetteBroken
 from antiphon.testing.cassette.placeholders import CassetteBuilder, RecordedExchange, RecordedMessage
-from antiphon.transports.link import Link, OnNotification, tell
+from antiphon.transports.link import Around, OnNotification, tell
 from antiphon.types import JsonObject
-from antiphon.wire.revisions import PROGRESS_TOKEN, REQUEST, REVISION, SUBSCRIPTION_ID
+from antiphon.wire.revisions import PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID
 
 PAUSE: Final = 1.0
 """Seconds at least between two saves while the conversation goes on."""
@@ -286,7 +286,7 @@ def _copied(message: JsonObject) -> JsonObject:
     return copy
 
 
-class Recorder:
+class Recorder(Around):
     """Records a client's conversation: ``Client(Recorder("server.py", "session.json"))``.
 
     ``target`` is anything that a Client takes. The file is written when the client closes. ``blind`` are fields, by
@@ -308,7 +308,7 @@ class Recorder:
         cwd: str | os.PathLike[str] | None = None,
         era: str = "auto",
     ) -> None:
-        self._link: Link = eras.connect(target, headers=headers, env=env, cwd=cwd, era=era)
+        super().__init__(eras.connect(target, headers=headers, env=env, cwd=cwd, era=era))
         self._path = path
         redact = list(redact)
         self._secrets = Redaction(redact).headers_in(headers or {})
@@ -316,18 +316,10 @@ class Recorder:
         self._recording = Recording(blind=blind, redact=redact, keep_times=keep_times)
         self._connection = RecordedConnection()
 
-    def __getattr__(self, name: str) -> Any:
-        # What else a link knows, such as its era, is not hidden.
-        return getattr(self._link, name)
-
     @property
     def cassette(self) -> Cassette:
         """What was recorded so far."""
-        spoken = getattr(self._link, "revision", REVISION)
-        return structs.replace(self._recording.cassette(), revision=None if spoken == REVISION else spoken)
-
-    async def open(self) -> None:
-        await self._link.open()
+        return structs.replace(self._recording.cassette(), revision=self.revision if self.stateful else None)
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
