@@ -384,8 +384,8 @@ def test_what_a_server_sent_on_its_own_comes_when_it_came() -> None:
 def test_sessions_are_played_each_to_its_own_client() -> None:
     tape = Tape()
     for session, text in (("s1", "one"), ("s2", "two")):
-        tape.line = type(tape.line)()
-        tape.line.session = session
+        tape.connection = tape.recording.connect()
+        tape.connection.session = session
         tape.hear((">", request(0, "initialize")), ("<", result(0)), (">", call(1)), ("<", said(1, text)))
     one, other = Guest(tape), ReplayClient()
     assert one.say(request(0, "initialize"))

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from wires import FORM, META, NO, YES, Tape, asks, call, note, request, result, said
 
-from antiphon.testing.cassette.recording import RecordedConnection, Recording
+from antiphon.testing.cassette.recording import Recording
 from antiphon.wire.revisions import KEY as KEY_OF_QUESTION
 from antiphon.wire.revisions import REQUEST
 
@@ -161,12 +161,12 @@ def test_what_a_server_sends_on_its_own_is_an_entry_that_knows_its_place() -> No
 
 def test_sessions_keep_the_same_ids_apart() -> None:
     recording = Recording()
-    one, other = RecordedConnection(), RecordedConnection()
+    one, other = recording.connect(), recording.connect()
     one.session, other.session = "5f3a", "77aa"
-    for line, tool in ((one, "x"), (other, "y")):
-        recording.sent(line, call(1, tool))
-    for line in (other, one):
-        recording.received(line, said(1, str(line.session)))
+    for connection, tool in ((one, "x"), (other, "y")):
+        connection.sent(call(1, tool))
+    for connection in (other, one):
+        connection.received(said(1, str(connection.session)))
     first, second = recording.cassette().entries
     assert (first.session, second.session) == ("${session:1}", "${session:2}")
     assert [entry.turns[1].server["result"]["content"][0]["text"] for entry in (first, second)] == ["5f3a", "77aa"]
@@ -279,7 +279,7 @@ def test_a_text_that_looks_like_a_placeholder_stays_a_text() -> None:
 
 def test_secrets_are_nowhere_in_the_file() -> None:
     recording = Recording(redact=["pin", "$.params.arguments.note", "X-Tenant-Key"])
-    line = RecordedConnection()
+    connection = recording.connect()
     headers = {
         "Authorization": f"Bearer {SECRET}-a",
         "Cookie": f"sid={SECRET}-b; theme=dark",
@@ -289,9 +289,9 @@ def test_secrets_are_nowhere_in_the_file() -> None:
         "User-Agent": "x",
     }
     arguments = {"password": f"{SECRET}-d", "pin": 4711, "note": f"{SECRET}-e", "name": "Ada", "token": ""}
-    exchange = recording.sent(line, call(1, "login", arguments=arguments, _meta=META), headers)
+    exchange = connection.sent(call(1, "login", arguments=arguments, _meta=META), headers)
     echo = " ".join([*(f"{SECRET}-{letter}" for letter in "abcde"), "PIN 4711", "Ada"])
-    recording.received(line, said(1, echo), on=exchange)
+    connection.received(said(1, echo), on=exchange)
     cassette = recording.cassette()
     text = cassette.to_json()
     assert SECRET not in text
@@ -463,10 +463,11 @@ def test_a_long_secret_within_a_uri_is_not_written() -> None:
 
 
 def test_the_parts_of_a_header_have_names_of_their_own() -> None:
-    recording, line = Recording(), RecordedConnection()
+    recording = Recording()
+    connection = recording.connect()
     headers = {"Authorization": f"Bearer {SECRET}", "Cookie": "sid=abc-123-def; theme=dark"}
-    exchange = recording.sent(line, call(1), headers)
-    recording.received(line, said(1, f"Bearer {SECRET}, {SECRET}, abc-123-def, Bearer of the dark theme"), on=exchange)
+    exchange = connection.sent(call(1), headers)
+    connection.received(said(1, f"Bearer {SECRET}, {SECRET}, abc-123-def, Bearer of the dark theme"), on=exchange)
     text = recording.cassette().entries[0].turns[1].server["result"]["content"][0]["text"]
     assert text == (
         "${secret:authorization}, ${secret:authorization.credentials}, ${secret:cookie.sid}, Bearer of the dark theme"

@@ -241,8 +241,8 @@ async def test_a_key_that_has_quotes_and_lines_is_the_same_in_json() -> None:
 
 def greeted(headers: dict[str, str], text: str) -> Tape:
     tape = Tape()
-    exchange = tape.recording.sent(tape.line, call(1), headers)
-    tape.recording.received(tape.line, said(1, text), on=exchange)
+    exchange = tape.connection.sent(call(1), headers)
+    tape.connection.received(said(1, text), on=exchange)
     return tape
 
 

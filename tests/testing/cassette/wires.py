@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon import Server
-from antiphon.testing.cassette.recording import RecordedConnection, Recording
+from antiphon.testing.cassette.recording import Recording
 from antiphon.testing.cassette.verifying import Received
 from antiphon.transports.memory import Memory
 from antiphon.types import JsonObject
@@ -50,14 +50,14 @@ class Tape:
 
     def __init__(self, **options: Any) -> None:
         self.recording = Recording(**options)
-        self.line = RecordedConnection()
+        self.connection = self.recording.connect()
 
     def __gt__(self, message: object) -> "Tape":
-        self.recording.sent(self.line, message)
+        self.connection.sent(message)
         return self
 
     def __lt__(self, message: object) -> "Tape":
-        self.recording.received(self.line, message)
+        self.connection.received(message)
         return self
 
     def hear(self, *messages: tuple[str, JsonObject]) -> "Tape":

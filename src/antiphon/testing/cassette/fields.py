@@ -112,46 +112,33 @@ class Volatile(NamedTuple):
     """Who made it: the same number may be an id of the client's and one of the server's."""
 
 
-class _Row(NamedTuple):
-    path: JsonPath
-    kind: str
-    owner: Literal["sender", "receiver", "client"]
-    only: str | None
-    """The method, or the side, that has the value; None: all."""
-
-
-def _row(
-    path: str, kind: str, owner: Literal["sender", "receiver", "client"] = "sender", only: str | None = None
-) -> _Row:
-    return _Row(read_path(path), kind, owner, only)
-
-
-def _meta_rows(path: str) -> tuple[_Row, ...]:
-    return (
-        _row(f"{path}['{SUBSCRIPTION_ID}']", "id", "client"),
-        _row(f"{path}['{REQUEST}']", "id", "client", "server"),
-        _row(f"{path}['io.modelcontextprotocol/related-task'].taskId", "task"),
+_RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+_VOLATILE: Final = [
+    (read_path(path), kind, owner, only)
+    for path, kind, owner, only in (
+        # The server cancels its own requests, and ends subscriptions, which are the client's.
+        ("$.params.requestId", "id", "sender", "notifications/cancelled"),
+        (f"$.params.{PROGRESS_TOKEN}", "progress", "receiver", "notifications/progress"),
+        (f"$.params._meta.{PROGRESS_TOKEN}", "progress", "sender", None),
+        (f"$.params._meta['{SUBSCRIPTION_ID}']", "id", "client", None),
+        (f"$.params._meta['{REQUEST}']", "id", "client", "server"),
+        (f"$.params._meta['{_RELATED_TASK}'].taskId", "task", "sender", None),
+        ("$.params.requestState", "state", "sender", None),
+        ("$.params.cursor", "cursor", "sender", None),
+        ("$.params.elicitationId", "elicitation", "sender", None),
+        ("$.params.taskId", "task", "sender", None),
+        (f"$.result._meta['{SUBSCRIPTION_ID}']", "id", "client", None),
+        (f"$.result._meta['{REQUEST}']", "id", "client", "server"),
+        (f"$.result._meta['{_RELATED_TASK}'].taskId", "task", "sender", None),
+        ("$.result.requestState", "state", "sender", None),
+        ("$.result.nextCursor", "cursor", "sender", None),
+        ("$.result.taskId", "task", "sender", None),
+        ("$.result.inputRequests.*.params.elicitationId", "elicitation", "sender", None),
+        ("$.result.task.taskId", "task", "sender", None),
+        ("$.result.tasks[*].taskId", "task", "sender", None),
     )
-
-
-_VOLATILE: Final = (
-    # The server cancels its own requests, and ends subscriptions, which are the client's.
-    _row("$.params.requestId", "id", only="notifications/cancelled"),
-    _row(f"$.params.{PROGRESS_TOKEN}", "progress", "receiver", "notifications/progress"),
-    _row(f"$.params._meta.{PROGRESS_TOKEN}", "progress"),
-    *_meta_rows("$.params._meta"),
-    _row("$.params.requestState", "state"),
-    _row("$.params.cursor", "cursor"),
-    _row("$.params.elicitationId", "elicitation"),
-    _row("$.params.taskId", "task"),
-    *_meta_rows("$.result._meta"),
-    _row("$.result.requestState", "state"),
-    _row("$.result.nextCursor", "cursor"),
-    _row("$.result.taskId", "task"),
-    _row("$.result.inputRequests.*.params.elicitationId", "elicitation"),
-    _row("$.result.task.taskId", "task"),
-    _row("$.result.tasks[*].taskId", "task"),
-)
+]
+"""Where the protocol has such values, of what kind, whose they are, and the only method, or side, that has them."""
 
 
 def volatile_in(message: JsonObject, side: Side) -> Iterator[Volatile]:

@@ -172,10 +172,10 @@ class RecordingProxy(LocalApp):
         if body is None:
             return
         is_recorded = scope["path"] == self.path
-        connection = self._sessions.get(headers.get("mcp-session-id", "")) or RecordedConnection()
+        connection = self._sessions.get(headers.get("mcp-session-id", "")) or self._recording.connect()
         exchange = None
         if is_recorded and scope["method"] == "POST":
-            exchange = self._recording.sent(connection, read_json(body), headers)
+            exchange = connection.sent(read_json(body), headers)
         try:
             upstream = await self._connect()
         except OSError as fault:
@@ -187,7 +187,7 @@ class RecordingProxy(LocalApp):
             response = None
             if is_recorded:
                 self._note_session(upstream.headers.get("mcp-session-id"), connection, exchange)
-                response = _RecordedResponse(self._recording, connection, exchange, upstream)
+                response = _RecordedResponse(connection, exchange, upstream)
             await _pass_on(upstream, send, response)
         except CallFailed as fault:
             if not upstream.headers:
@@ -229,14 +229,7 @@ class RecordingProxy(LocalApp):
 class _RecordedResponse:
     """Records the messages in a response."""
 
-    def __init__(
-        self,
-        recording: Recording,
-        connection: RecordedConnection,
-        exchange: RecordedExchange | None,
-        response: Connection,
-    ) -> None:
-        self._recording = recording
+    def __init__(self, connection: RecordedConnection, exchange: RecordedExchange | None, response: Connection) -> None:
         self._connection = connection
         self._exchange = exchange
         self._status = response.status
@@ -250,21 +243,20 @@ class _RecordedResponse:
             return
         with contextlib.suppress(ValueError):  # an event that is too large to be recorded
             for data in self._events.feed(chunk):
-                self._recording.received(self._connection, read_json(data), on=self._exchange)
+                self._connection.received(read_json(data), on=self._exchange)
 
     def end(self) -> None:
         if self._events is not None or self._exchange is None:
             return
-        connection, exchange, headers = self._connection, self._exchange, self._headers
         status = None if self._status == 200 else self._status
         message = read_json(bytes(self._body))
         if isinstance(message, dict) and ("result" in message or "error" in message):
-            self._recording.received(connection, message, on=exchange, status=status, headers=headers)
+            self._connection.received(message, on=self._exchange, status=status, headers=self._headers)
         elif isinstance(message, list):
-            self._recording.received(connection, message, on=exchange, status=status)
+            self._connection.received(message, on=self._exchange, status=status)
         elif status is not None and status >= 300:
             text = self._body.decode(errors="replace") or None
-            self._recording.failed(connection, exchange, status=status, text=text, headers=headers)
+            self._connection.failed(self._exchange, status=status, text=text, headers=self._headers)
 
 
 async def _pass_on(upstream: _Upstream, send: Send, response: _RecordedResponse | None) -> None:

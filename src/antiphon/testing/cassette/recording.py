@@ -26,33 +26,21 @@ _STREAM: Final = "subscriptions/listen"
 _decode = msgspec.json.Decoder().decode
 
 
-class RecordedConnection:
-    """A connection, or a session: ids are unique on it."""
-
-    def __init__(self) -> None:
-        self.session: str | None = None
-        self.asked: dict[Any, RecordedExchange] = {}
-        """The client's requests that were not answered yet."""
-        self.pushed: dict[Any, RecordedExchange] = {}
-        """The server's requests that were not answered yet."""
-        self.handshake: RecordedExchange | None = None
-
-    def forget(self, exchange: RecordedExchange | None) -> None:
-        """Drop the requests of an exchange: no answer to them comes any more."""
-        self.asked = {id_: each for id_, each in self.asked.items() if each is not exchange}
-
-
 class Recording:
-    """A conversation that is recorded: ``sent`` by the client, ``received`` from the server."""
+    """A conversation that is recorded: its connections take the messages, ``cassette()`` returns what there is."""
 
     def __init__(self, *, blind: Iterable[str] = (), redact: Iterable[str] = (), keep_times: bool = False) -> None:
         self._options: dict[str, Any] = {"blind": list(blind), "redact": list(redact), "keep_times": keep_times}
         CassetteBuilder(**self._options)  # raises ValueError for a path that makes no sense
         self._exchanges: list[RecordedExchange] = []
-        self._waiting: list[RecordedExchange] = []
+        self.waiting: list[RecordedExchange] = []
         """Exchanges whose last message asked for input, in the order in which they asked."""
-        self._latest = 0
+        self.latest = 0
         """The number of the client's latest request that is no retry."""
+
+    def connect(self) -> "RecordedConnection":
+        """Return another connection of this conversation."""
+        return RecordedConnection(self)
 
     def cassette(self) -> Cassette:
         """Return what was recorded so far."""
@@ -63,64 +51,13 @@ class Recording:
         """Whether every request was answered."""
         return all(exchange.open == 0 for exchange in self._exchanges)
 
-    # --- the client -----------------------------------------------------------------------------------------------
-
-    def sent(
-        self, connection: RecordedConnection, message: object, headers: Mapping[str, str] | None = None
-    ) -> RecordedExchange | None:
-        """Record a message of the client; return its exchange if it is a request."""
-        if isinstance(message, list):  # 2025-03-26 has batches
-            exchanges = [self.sent(connection, each, headers) for each in message]
-            return next((exchange for exchange in exchanges if exchange is not None), None)
-        if not isinstance(message, dict):
-            return None
-        recorded = RecordedMessage(side="client", message=_copied(message), headers=dict(headers or {}))
-        if message.get("method") is None:
-            exchange = connection.pushed.pop(id_key(message.get("id")), None)
-            if exchange is not None:
-                exchange.messages.append(recorded)
-                exchange.open -= 1
-        elif "id" in message:
-            return self._requested(connection, message, recorded)
-        else:
-            self._notified(connection, message, recorded)
-        return None
-
-    def _requested(
-        self, connection: RecordedConnection, message: JsonObject, recorded: RecordedMessage
-    ) -> RecordedExchange:
-        exchange = self._continued(message) or self._begin(connection)
-        if not exchange.messages:
-            self._latest = exchange.number
-            exchange.is_stream = message["method"] == _STREAM
-        exchange.messages.append(recorded)
-        exchange.open += 1
-        exchange.can_ask = message["method"] in _ASKING
-        token = meta_of(message).get(PROGRESS_TOKEN)
-        if token is not None:
-            exchange.tokens.add(id_key(token))
-        connection.asked[id_key(message["id"])] = exchange
-        if message["method"] == "initialize":
-            connection.handshake = exchange
+    def begin(self, session: str | None) -> RecordedExchange:
+        """Return a new exchange."""
+        exchange = RecordedExchange(number=len(self._exchanges) + 1, session=session)
+        self._exchanges.append(exchange)
         return exchange
 
-    def _notified(self, connection: RecordedConnection, message: JsonObject, recorded: RecordedMessage) -> None:
-        exchange: RecordedExchange | None = None
-        match message["method"]:
-            case "notifications/initialized":
-                exchange = connection.handshake
-            case "notifications/cancelled":
-                exchange = connection.asked.pop(id_key(params_of(message).get("requestId")), None)
-                if exchange is not None:
-                    exchange.open -= 1
-            case "notifications/progress":
-                exchange = self._likely(connection)
-        if exchange is None:
-            exchange = self._begin(connection)
-            self._latest = exchange.number
-        exchange.messages.append(recorded)
-
-    def _continued(self, message: JsonObject) -> RecordedExchange | None:
+    def resume(self, message: JsonObject) -> RecordedExchange | None:
         """Return the exchange that a request goes on with: a retry echoes its token, or repeats the call."""
         params = params_of(message)
         state = params.get("requestState")
@@ -128,25 +65,85 @@ class Recording:
             return None
         same = [
             exchange
-            for exchange in self._waiting
+            for exchange in self.waiting
             if exchange.state == state and exchange.messages[0].message.get("method") == message["method"]
         ]
         alike = [exchange for exchange in same if _call(exchange.messages[0].message) == _call(message)]
         chosen = next(iter(alike or (same if state is not None else [])), None)
         if chosen is not None:
-            self._waiting.remove(chosen)
+            self.waiting.remove(chosen)
         return chosen
 
-    def _begin(self, connection: RecordedConnection) -> RecordedExchange:
-        exchange = RecordedExchange(number=len(self._exchanges) + 1, session=connection.session)
-        self._exchanges.append(exchange)
+
+class RecordedConnection:
+    """A connection, or a session: ids are unique on it. Messages are ``sent`` by the client, or ``received`` by it."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self.session: str | None = None
+        self._asked: dict[Any, RecordedExchange] = {}
+        """The client's requests that were not answered yet."""
+        self._pushed: dict[Any, RecordedExchange] = {}
+        """The server's requests that were not answered yet."""
+        self._handshake: RecordedExchange | None = None
+
+    # --- the client -----------------------------------------------------------------------------------------------
+
+    def sent(self, message: object, headers: Mapping[str, str] | None = None) -> RecordedExchange | None:
+        """Record a message of the client; return its exchange if it is a request."""
+        if isinstance(message, list):  # 2025-03-26 has batches
+            exchanges = [self.sent(each, headers) for each in message]
+            return next((exchange for exchange in exchanges if exchange is not None), None)
+        if not isinstance(message, dict):
+            return None
+        recorded = RecordedMessage(side="client", message=_copied(message), headers=dict(headers or {}))
+        if message.get("method") is None:
+            exchange = self._pushed.pop(id_key(message.get("id")), None)
+            if exchange is not None:
+                exchange.messages.append(recorded)
+                exchange.open -= 1
+        elif "id" in message:
+            return self._requested(message, recorded)
+        else:
+            self._notified(message, recorded)
+        return None
+
+    def _requested(self, message: JsonObject, recorded: RecordedMessage) -> RecordedExchange:
+        exchange = self._recording.resume(message) or self._recording.begin(self.session)
+        if not exchange.messages:
+            self._recording.latest = exchange.number
+            exchange.is_stream = message["method"] == _STREAM
+        exchange.messages.append(recorded)
+        exchange.open += 1
+        exchange.can_ask = message["method"] in _ASKING
+        token = meta_of(message).get(PROGRESS_TOKEN)
+        if token is not None:
+            exchange.tokens.add(id_key(token))
+        self._asked[id_key(message["id"])] = exchange
+        if message["method"] == "initialize":
+            self._handshake = exchange
         return exchange
+
+    def _notified(self, message: JsonObject, recorded: RecordedMessage) -> None:
+        exchange: RecordedExchange | None = None
+        match message["method"]:
+            case "notifications/initialized":
+                exchange = self._handshake
+            case "notifications/cancelled":
+                exchange = self._asked.pop(id_key(params_of(message).get("requestId")), None)
+                if exchange is not None:
+                    exchange.open -= 1
+            case "notifications/progress":
+                exchange = self._likely()
+        if exchange is None:
+            exchange = self._recording.begin(self.session)
+            self._recording.latest = exchange.number
+        exchange.messages.append(recorded)
 
     # --- the server -----------------------------------------------------------------------------------------------
 
     def received(
         self,
-        connection: RecordedConnection,
         message: object,
         *,
         on: RecordedExchange | None = None,
@@ -156,51 +153,41 @@ class Recording:
         """Record a message of the server; ``on`` is the exchange on whose stream it came."""
         if isinstance(message, list):
             for each in message:
-                self.received(connection, each, on=on, status=status, headers=headers)
+                self.received(each, on=on, status=status, headers=headers)
         if not isinstance(message, dict):
             return
         recorded = RecordedMessage(side="server", message=_copied(message), status=status, headers=dict(headers or {}))
         if message.get("method") is None:
-            self._answered(connection, message, recorded, on)
+            self._answered(message, recorded, on)
             return
-        exchange = self._exchange_of(connection, message, on)
+        exchange = self._exchange_of(message, on)
         if exchange is None:
-            exchange = self._begin(connection)
+            exchange = self._recording.begin(self.session)
             exchange.is_stream = True
-        if exchange.is_stream and self._latest not in {0, exchange.number, exchange.after}:
-            exchange.after = recorded.after = self._latest
+        if exchange.is_stream and self._recording.latest not in {0, exchange.number, exchange.after}:
+            exchange.after = recorded.after = self._recording.latest
         exchange.messages.append(recorded)
         if "id" in message:
             exchange.open += 1
-            connection.pushed[id_key(message["id"])] = exchange
+            self._pushed[id_key(message["id"])] = exchange
 
-    def failed(
-        self,
-        connection: RecordedConnection,
-        exchange: RecordedExchange,
-        *,
-        status: int,
-        text: str | None,
-        headers: Mapping[str, str],
-    ) -> None:
+    def failed(self, exchange: RecordedExchange, *, status: int, text: str | None, headers: Mapping[str, str]) -> None:
         """Record an HTTP response without a message."""
-        connection.forget(exchange)
-        message = RecordedMessage(side="server", message={}, status=status, text=text, headers=dict(headers))
-        exchange.messages.append(message)
+        self._forget(exchange)
+        failure = RecordedMessage(side="server", message={}, status=status, text=text, headers=dict(headers))
+        exchange.messages.append(failure)
         exchange.open -= 1
 
-    def _answered(
-        self,
-        connection: RecordedConnection,
-        message: JsonObject,
-        recorded: RecordedMessage,
-        on: RecordedExchange | None,
-    ) -> None:
-        exchange = connection.asked.pop(id_key(message.get("id")), None)
+    def _forget(self, exchange: RecordedExchange | None) -> None:
+        """Drop the requests of an exchange: no other answer to them comes."""
+        self._asked = {id_: each for id_, each in self._asked.items() if each is not exchange}
+
+    def _answered(self, message: JsonObject, recorded: RecordedMessage, on: RecordedExchange | None) -> None:
+        exchange = self._asked.pop(id_key(message.get("id")), None)
         if exchange is None and message.get("id") is None:
             # An error about a request whose id could not be read.
-            exchange = on or self._likely(connection)
-            connection.forget(exchange)
+            exchange = on or self._likely()
+            self._forget(exchange)
         if exchange is None:
             return
         exchange.messages.append(recorded)
@@ -209,31 +196,29 @@ class Recording:
         if isinstance(result, dict) and _asks(result):
             state = result.get("requestState")
             exchange.state = state if isinstance(state, str) else None
-            self._waiting.append(exchange)
+            self._recording.waiting.append(exchange)
 
-    def _exchange_of(
-        self, connection: RecordedConnection, message: JsonObject, on: RecordedExchange | None
-    ) -> RecordedExchange | None:
+    def _exchange_of(self, message: JsonObject, on: RecordedExchange | None) -> RecordedExchange | None:
         """Return the exchange that a request or a notification of the server belongs to."""
         method, params, meta = message["method"], params_of(message), meta_of(message)
         if method == "notifications/progress":
             token = id_key(params.get(PROGRESS_TOKEN))
-            return next((exchange for exchange in connection.asked.values() if token in exchange.tokens), on)
+            return next((exchange for exchange in self._asked.values() if token in exchange.tokens), on)
         if method == "notifications/cancelled":
             id_ = id_key(params.get("requestId"))
-            return connection.pushed.pop(id_, None) or connection.asked.get(id_) or on
+            return self._pushed.pop(id_, None) or self._asked.get(id_) or on
         if meta.get(SUBSCRIPTION_ID) is not None:
-            return connection.asked.get(id_key(meta[SUBSCRIPTION_ID]), on)
-        named = connection.asked.get(id_key(meta.get(REQUEST)))
+            return self._asked.get(id_key(meta[SUBSCRIPTION_ID]), on)
+        named = self._asked.get(id_key(meta.get(REQUEST)))
         if named is not None or on is not None:
             return named or on
-        return None if "id" not in message and method != "notifications/message" else self._likely(connection)
+        return None if "id" not in message and method != "notifications/message" else self._likely()
 
-    def _likely(self, connection: RecordedConnection) -> RecordedExchange | None:
+    def _likely(self) -> RecordedExchange | None:
         """Return the call that is most likely meant where nothing says so: one that waits for nothing else."""
-        calls = [exchange for exchange in connection.asked.values() if not exchange.is_stream]
+        calls = [exchange for exchange in self._asked.values() if not exchange.is_stream]
         likely = [exchange for exchange in calls if exchange.can_ask] or calls
-        free = [exchange for exchange in likely if exchange not in connection.pushed.values()]
+        free = [exchange for exchange in likely if exchange not in self._pushed.values()]
         return next(iter(free or likely), None)
 
 
@@ -314,7 +299,7 @@ class Recorder(Around):
         self._secrets = Redaction(redact).headers_in(headers or {})
         """The secret headers that the target is sent with each message, and may repeat."""
         self._recording = Recording(blind=blind, redact=redact, keep_times=keep_times)
-        self._connection = RecordedConnection()
+        self._connection = self._recording.connect()
 
     @property
     def cassette(self) -> Cassette:
@@ -324,18 +309,18 @@ class Recorder(Around):
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        exchange = self._recording.sent(self._connection, message, {**headers, **self._secrets})
+        exchange = self._connection.sent(message, {**headers, **self._secrets})
 
         async def listen(notification: JsonObject) -> None:
-            self._recording.received(self._connection, notification, on=exchange)
+            self._connection.received(notification, on=exchange)
             await tell(on_notification, notification)
 
         try:
             reply = await self._link.request(message, headers=headers, on_notification=listen)
         except Refused as fault:
-            self._recording.received(self._connection, _error(message, fault), on=exchange, status=fault.status)
+            self._connection.received(_error(message, fault), on=exchange, status=fault.status)
             raise
-        self._recording.received(self._connection, reply, on=exchange)
+        self._connection.received(reply, on=exchange)
         return reply
 
     async def close(self) -> None:

@@ -31,8 +31,8 @@ class ReplayClient:
         """The recorded session that is replayed to it."""
         self.asked: dict[Any, ReplayedEntry] = {}
         """By the ids of its requests that were not answered yet."""
-        self.pushed: dict[Any, ReplayedEntry] = {}
-        """By the ids of the server's requests that it did not answer yet."""
+        self.pushed: dict[Any, tuple[ReplayedEntry, str | None]] = {}
+        """By the ids of the server's questions that it did not answer yet, with their keys."""
         self.ids = itertools.count(1)
 
 
@@ -159,9 +159,9 @@ class Replay:
         for entry in self._begun:
             expected = entry.expected
             if expected is not None and "id" in expected and "method" in expected:
-                if self._fits(entry, expected, message):
-                    return entry
-                if self._echoes(entry, expected, message) and self._switch(entry, entry.at, message):
+                ref, sent = params_of(expected).get("requestState"), params_of(message).get("requestState")
+                is_echo = ref is not None and sent is not None and filled(ref, self._known(entry)) == sent
+                if self._fits(entry, expected, message) or (is_echo and self._switch(entry, entry.at, message)):
                     return entry
         return None
 
@@ -194,7 +194,7 @@ class Replay:
 
     def _answered(self, client: ReplayClient, message: JsonObject) -> None:
         """Take the answer to a question that was put to the client while its call was open."""
-        entry = client.pushed.pop(id_key(message.get("id")), None)
+        entry, key = client.pushed.pop(id_key(message.get("id")), (None, None))
         if entry is None or entry not in self._begun:
             return
         expected = [
@@ -211,13 +211,7 @@ class Replay:
                 return
         candidates = [Candidate(entry.number, index + 1, each, self._known(entry)) for index, each in expected]
         reason = "the answer is not the one that was recorded"
-        self._refuse(entry, drift_from(message, candidates, reason, self._key_of(entry, message)))
-
-    def _key_of(self, entry: ReplayedEntry, answer: JsonObject) -> str | None:
-        for turn in entry.entry.turns:
-            if turn.server is not None and filled(turn.server.get("id"), self._known(entry)) == answer.get("id"):
-                return key_of(turn.server)
-        return None
+        self._refuse(entry, drift_from(message, candidates, reason, key))
 
     def _notified(self, client: ReplayClient, message: JsonObject) -> None:
         """Take a notification; one that was not recorded is ignored."""
@@ -242,11 +236,6 @@ class Replay:
 
     def _fits(self, entry: ReplayedEntry, recorded: JsonObject | None, message: JsonObject) -> bool:
         return recorded is not None and Match(self._known(entry)).fits(content(recorded), content(message))
-
-    def _echoes(self, entry: ReplayedEntry, recorded: JsonObject, message: JsonObject) -> bool:
-        """Return whether a request brings back the token that this entry gave out."""
-        ref, sent = params_of(recorded).get("requestState"), params_of(message).get("requestState")
-        return ref is not None and sent is not None and filled(ref, self._known(entry)) == sent
 
     def _switch(self, entry: ReplayedEntry, index: int, message: JsonObject) -> bool:
         """Replay another entry that is the same up to here, and goes on with this message.
@@ -324,7 +313,7 @@ class Replay:
         if is_reply:
             client.asked.pop(id_key(entry.request), None)
         elif message is not None and "id" in message:
-            client.pushed[id_key(message["id"])] = entry
+            client.pushed[id_key(message["id"])] = entry, key_of(message)
             if REQUEST in meta_of(message):
                 meta_of(message)[REQUEST] = entry.request
         self._replies.append(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any, Final
 
 from antiphon.errors import Disconnected
-from antiphon.testing.cassette.recording import RecordedConnection, Recording, RecordingFile, read_json
+from antiphon.testing.cassette.recording import Recording, RecordingFile, read_json
 from antiphon.testing.cassette.replaying import Replay, ReplayClient
 from antiphon.wire.jsonrpc import encode
 
@@ -39,9 +39,8 @@ class StdioProxy:
     def __init__(
         self, command: Sequence[str], recording: Recording, file: RecordingFile, cwd: str | None = None
     ) -> None:
-        self._recording = recording
         self._file = file
-        self._connection = RecordedConnection()
+        self._connection = recording.connect()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._hung_up = False
@@ -77,7 +76,7 @@ class StdioProxy:
 
     def _pass_to_server(self) -> None:
         assert self._server.stdin is not None
-        self._pass(0, self._server.stdin, self._recording.sent)
+        self._pass(0, self._server.stdin, self._connection.sent)
         with contextlib.suppress(OSError):
             self._server.stdin.close()
         self._hung_up = True
@@ -91,11 +90,11 @@ class StdioProxy:
         self._pass(self._server.stdout.fileno(), sys.stdout.buffer, self._received)
         self._ended.set()
 
-    def _received(self, connection: RecordedConnection, message: object) -> None:
+    def _received(self, message: object) -> None:
         self._has_spoken = True
-        self._recording.received(connection, message)
+        self._connection.received(message)
 
-    def _pass(self, source: int, sink: IO[bytes], record: Callable[[RecordedConnection, object], Any]) -> None:
+    def _pass(self, source: int, sink: IO[bytes], record: Callable[[object], Any]) -> None:
         """Pass bytes on as they are; a line is recorded before that: no answer comes before its question."""
         line = bytearray()
         try:
@@ -110,11 +109,11 @@ class StdioProxy:
         except (OSError, ValueError):
             return  # either end has gone
 
-    def _record(self, line: bytes, record: Callable[[RecordedConnection, object], Any]) -> None:
+    def _record(self, line: bytes, record: Callable[[object], Any]) -> None:
         message = read_json(line)
         if message is not None:
             with self._lock:
-                record(self._connection, message)
+                record(message)
                 self._file.save_when_idle()
 
     def _save(self) -> None:
