@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wires import META, Tape, call, note, request, result, said
+from conversation import META, Conversation, call, note, request, result, said
 
 from antiphon import Accepted, Client, Context, Refused, Server
 from antiphon.testing.cassette import Cassette
@@ -52,8 +52,8 @@ class Recorded:
 
 
 def played(live: Live, cassette: Cassette) -> tuple[Replay, str]:
-    stage = Replay(cassette)
-    return stage, f"http://127.0.0.1:{live(ReplayApp(stage))}/mcp"
+    replay = Replay(cassette)
+    return replay, f"http://127.0.0.1:{live(ReplayApp(replay))}/mcp"
 
 
 def served(live: Live, app: Server) -> str:
@@ -78,9 +78,9 @@ async def test_a_conversation_is_recorded_twice_the_same_and_played(app: Server,
     assert heard[0] == heard[1]
     assert [text for text in heard[0] if isinstance(text, str)] == ["Deployed to prod", "Deployed to test"]
     assert tapes[0].cassette.to_json() == tapes[1].cassette.to_json()
-    stage, url = played(live, tapes[0].cassette)
+    replay, url = played(live, tapes[0].cassette)
     assert await talk(url, era) == heard[0]
-    assert (stage.drifts, stage.unplayed) == ([], [])
+    assert (replay.drifts, replay.unplayed) == ([], [])
     verification = Verification(tapes[0].cassette, lambda: LiveUrl(target))
     assert [each.diff or each.status async for each in verification.verdicts()] == ["same"] * len(
         tapes[0].cassette.entries
@@ -205,7 +205,7 @@ async def test_a_client_that_leaves_is_left_by_the_server(live: Live) -> None:
 
 
 def old() -> Cassette:
-    return Tape().hear(
+    return Conversation().hear(
         (">", request(0, "initialize")), ("<", result(0, protocolVersion="2025-11-25")), (">", note("initialized")),
         ("<", note("tools/list_changed")), (">", call(1)), ("<", said(1, "x")),
     ).recording.cassette()  # fmt: skip
@@ -240,10 +240,10 @@ def test_what_an_endpoint_answers_to_the_rest(live: Live) -> None:
 
 
 def test_drift_is_an_error_in_the_reply(live: Live) -> None:
-    stage, url = played(live, old())
+    replay, url = played(live, old())
     reply = json.loads(asked(url, "POST", json.dumps(call(3, "y", _meta=META)).encode()).body)
     assert reply["error"]["message"] == "Not as recorded: tools/call y: it is not what was recorded"
-    assert len(stage.drifts) == 1
+    assert len(replay.drifts) == 1
 
 
 async def test_what_a_suite_sends_beside_its_messages_is_not_written(live: Live, tmp_path: Path) -> None:

@@ -110,10 +110,10 @@ OUTCOMES = {each.name: each.outcome for each in CONVERSATIONS}
 
 @contextmanager
 def played(live: Live, cassette: Cassette) -> Iterator[str]:
-    stage = Replay(cassette)
-    yield f"http://127.0.0.1:{live(ReplayApp(stage, path=f'/{SITE}/mcp'))}"
-    assert [str(drift) for drift in stage.drifts] == []
-    assert [entry.title for entry in stage.unplayed if entry.title.startswith("tools/call")] == []
+    replay = Replay(cassette)
+    yield f"http://127.0.0.1:{live(ReplayApp(replay, path=f'/{SITE}/mcp'))}"
+    assert [str(drift) for drift in replay.drifts] == []
+    assert [entry.title for entry in replay.unplayed if entry.title.startswith("tools/call")] == []
 
 
 async def test_a_recording_from_a_random_key_is_played_to_all_three_clients(

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wires import FORM, META, NO, YES, Tape, asks, call, note, request, result, said
+from conversation import FORM, META, NO, YES, Conversation, asks, call, note, request, result, said
 
 from antiphon.testing.cassette.recording import Recording
 from antiphon.wire.revisions import KEY as KEY_OF_QUESTION
@@ -22,7 +22,7 @@ SECRET = "hunter2-is-no-password"
 
 
 def test_all_rounds_of_a_call_are_one_entry() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(7, arguments={"env": "prod"})),
         ("<", asks(7, "sealed-1", confirm=FORM)),
         (">", call(8, arguments={"env": "prod"}, inputResponses={"confirm": YES}, requestState="sealed-1")),
@@ -38,7 +38,7 @@ def test_all_rounds_of_a_call_are_one_entry() -> None:
 
 
 def test_rounds_without_a_token_belong_to_the_call_that_they_repeat() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, arguments={"env": "a"})),
         (">", call(2, arguments={"env": "b"})),
         ("<", asks(2, confirm=FORM)),
@@ -52,7 +52,7 @@ def test_rounds_without_a_token_belong_to_the_call_that_they_repeat() -> None:
 
 
 def test_calls_that_have_the_same_token_are_told_apart_by_what_they_call() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, "x")),
         (">", call(2, "y")),
         ("<", asks(1, "constant", q=FORM)),
@@ -70,7 +70,7 @@ def test_calls_that_have_the_same_token_are_told_apart_by_what_they_call() -> No
 
 def test_a_token_that_is_used_twice_names_the_entry_that_it_comes_from() -> None:
     retry = {"inputResponses": {"q": YES}, "requestState": "sealed"}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", asks(1, "sealed", q=FORM)), (">", call(2, **retry)), ("<", said(2, "once")),
         (">", call(3, **retry)), ("<", said(3, "twice")),
     )  # fmt: skip
@@ -80,7 +80,7 @@ def test_a_token_that_is_used_twice_names_the_entry_that_it_comes_from() -> None
 
 
 def test_progress_logs_and_cancellation_belong_to_their_call() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, _meta={"progressToken": "p"})),
         (">", call(2, _meta={"progressToken": 1})),
         ("<", note("progress", progressToken=1, progress=1)),
@@ -99,7 +99,7 @@ def test_progress_logs_and_cancellation_belong_to_their_call() -> None:
 
 def test_a_subscription_is_one_entry_and_knows_what_came_before_its_news() -> None:
     ours = {"_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", request(1, "subscriptions/listen", tools=True)),
         ("<", note("subscriptions/acknowledged", **ours)),
         (">", call(2)),
@@ -119,7 +119,7 @@ def test_a_subscription_is_one_entry_and_knows_what_came_before_its_news() -> No
 
 def test_what_an_old_server_asks_and_what_is_answered_are_turns_of_the_call() -> None:
     push = {"jsonrpc": "2.0", "id": 1, **FORM}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", request(0, "initialize", clientInfo={"name": "x"})), ("<", result(0, protocolVersion="2025-11-25")),
         (">", note("initialized")),
         (">", call(1)), ("<", push), ("<", {**push, "id": 2}),
@@ -138,7 +138,7 @@ def test_what_an_old_server_asks_and_what_is_answered_are_turns_of_the_call() ->
 
 def test_calls_at_once_are_asked_in_turn() -> None:
     """On a pipe nothing says which call a question belongs to: the first that waits for nothing is taken."""
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call("a", "x")), (">", call("b", "y")), ("<", {"id": 1, **FORM}), ("<", {"id": 2, **FORM}),
         (">", result(2, **NO)), (">", result(1, **YES)), ("<", said("b", "y")), ("<", said("a", "x")),
     )  # fmt: skip
@@ -149,7 +149,7 @@ def test_calls_at_once_are_asked_in_turn() -> None:
 
 
 def test_what_a_server_sends_on_its_own_is_an_entry_that_knows_its_place() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", request(0, "initialize")), ("<", result(0)), (">", note("initialized")),
         ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])),
         ("<", note("tools/list_changed")),
@@ -173,13 +173,13 @@ def test_sessions_keep_the_same_ids_apart() -> None:
 
 
 def test_batches_are_recorded_message_by_message() -> None:
-    tape = Tape().hear((">", [call(1, "x"), call(2, "y")]), ("<", [said(2, "y"), said(1, "x")]))  # type: ignore[arg-type]
+    tape = Conversation().hear((">", [call(1, "x"), call(2, "y")]), ("<", [said(2, "y"), said(1, "x")]))  # type: ignore[arg-type]
     assert [len(entry) for entry in tape.turns()] == [2, 2]
 
 
 @pytest.mark.parametrize("noise", [None, 5, "text", {"id": 4}, {"id": 99, "result": {}}, [], {}])
 def test_what_belongs_to_nothing_is_left_out(noise: Any) -> None:
-    tape = Tape()
+    tape = Conversation()
     _ = (tape > noise) < noise
     assert tape.turns() == []
 
@@ -187,9 +187,9 @@ def test_what_belongs_to_nothing_is_left_out(noise: Any) -> None:
 # --- what is another each time ------------------------------------------------------------------------------------
 
 
-def conversation(token: str, moment: str, order: str, first: int) -> Tape:
+def conversation(token: str, moment: str, order: str, first: int) -> Conversation:
     """One and the same conversation, with other tokens, times and numbers."""
-    tape = Tape(blind=["orderId", "$.result.structuredContent.took"])
+    tape = Conversation(blind=["orderId", "$.result.structuredContent.took"])
     at = {"at": moment, "orderId": order, "took": first}
     answered = {"requestState": token, "inputResponses": {"confirm": YES}}
     return tape.hear(
@@ -229,7 +229,7 @@ def test_listed_fields_are_followed_wherever_the_client_or_the_server_repeats_th
 
 
 def test_the_clients_own_times_are_what_it_says() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, arguments={"since": "2026-07-28T10:00:00Z"})), ("<", said(1, "2026-07-28T10:00:00Z"))
     )
     ((asked, told),) = tape.turns()
@@ -238,7 +238,7 @@ def test_the_clients_own_times_are_what_it_says() -> None:
 
 
 def test_times_can_be_kept() -> None:
-    tape = Tape(keep_times=True).hear((">", call(1)), ("<", said(1, "2026-07-28T10:00:00Z")))
+    tape = Conversation(keep_times=True).hear((">", call(1)), ("<", said(1, "2026-07-28T10:00:00Z")))
     assert tape.turns()[0][1][1]["result"]["content"][0]["text"] == "2026-07-28T10:00:00Z"
 
 
@@ -248,7 +248,7 @@ def test_an_elicitation_id_is_found_in_its_url_too() -> None:
         "method": "elicitation/create",
         "params": {"mode": "url", "url": f"https://x/?e={id_}", "elicitationId": id_},
     }
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", asks(1, "s", sign_in=page)), ("<", note("elicitation/complete", elicitationId=id_))
     )
     (entry, complete) = tape.turns()
@@ -258,7 +258,7 @@ def test_an_elicitation_id_is_found_in_its_url_too() -> None:
 
 
 def test_what_every_request_repeats_stands_once() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, _meta={**META, "traceparent": "00-4bf9"})), (">", call(2, _meta={**META, "own": 1}))
     )
     cassette = tape.recording.cassette()
@@ -268,7 +268,7 @@ def test_what_every_request_repeats_stands_once() -> None:
 
 
 def test_a_text_that_looks_like_a_placeholder_stays_a_text() -> None:
-    tape = Tape().hear((">", call(1, arguments={"a": "${state:1} $${x}"})), ("<", said(1, "${id:1}")))
+    tape = Conversation().hear((">", call(1, arguments={"a": "${state:1} $${x}"})), ("<", said(1, "${id:1}")))
     ((asked, told),) = tape.turns()
     assert asked[1]["params"]["arguments"] == {"a": "${$}{state:1} $${$}{x}"}
     assert told[1]["result"]["content"][0]["text"] == "${$}{id:1}"
@@ -314,7 +314,9 @@ def test_secrets_are_nowhere_in_the_file() -> None:
 
 
 def test_a_secret_is_found_in_what_was_said_before_it_was_known() -> None:
-    tape = Tape().hear((">", call(1)), ("<", said(1, f"use {SECRET}")), (">", call(2, arguments={"secret": SECRET})))
+    tape = Conversation().hear(
+        (">", call(1)), ("<", said(1, f"use {SECRET}")), (">", call(2, arguments={"secret": SECRET}))
+    )
     assert SECRET not in tape.recording.cassette().to_json()
 
 
@@ -323,7 +325,7 @@ def test_a_schema_may_speak_of_passwords() -> None:
         "method": "elicitation/create",
         "params": {"requestedSchema": {"properties": {"password": {"type": "string"}}}},
     }
-    tape = Tape().hear((">", call(1)), ("<", asks(1, q=form)))
+    tape = Conversation().hear((">", call(1)), ("<", asks(1, q=form)))
     assert tape.turns()[0][1][1]["result"]["inputRequests"]["q"] == form
 
 
@@ -343,7 +345,7 @@ def test_a_secret_is_found_in_json_that_repeats_it(ascii_only: bool) -> None:
     content = {"private_key": KEY, "n": 1}
     inner = json.dumps(content, ensure_ascii=ascii_only)
     texts = [{"type": "text", "text": text} for text in (inner, json.dumps({"body": inner}), f"got {KEY}!")]
-    tape = Tape().hear((">", call(1)), ("<", result(1, structuredContent=content, content=texts)))
+    tape = Conversation().hear((">", call(1)), ("<", result(1, structuredContent=content, content=texts)))
     written = tape.recording.cassette().to_json()
     assert "quoted" not in written
     assert "key-with" not in written
@@ -355,7 +357,7 @@ def test_a_secret_is_found_in_json_that_repeats_it(ascii_only: bool) -> None:
 
 def test_the_fields_of_a_json_text_are_fields() -> None:
     text = '[{"session_token": "abcd.efgh-ijkl", "apiKey":"k7", "pin": 12, "token": null, "user": "\\u0041da"}]'
-    tape = Tape(redact=["pin"]).hear(
+    tape = Conversation(redact=["pin"]).hear(
         (">", call(1)), ("<", said(1, text)), (">", call(2, arguments={"as": "abcd.efgh-ijkl"})),
     )  # fmt: skip
     (_, told), (again,) = tape.turns()
@@ -368,13 +370,13 @@ def test_the_fields_of_a_json_text_are_fields() -> None:
 
 def test_json_within_json_has_fields_too() -> None:
     inner = json.dumps({"access_token": "abcd.efgh-ijkl"})
-    tape = Tape().hear((">", call(1)), ("<", said(1, json.dumps({"body": inner}))))
+    tape = Conversation().hear((">", call(1)), ("<", said(1, json.dumps({"body": inner}))))
     assert "abcd" not in tape.recording.cassette().to_json()
 
 
 @pytest.mark.parametrize("text", ["{", "[1, ", '{"password": "x"', "[" * 5000, "{]", '{"password": x}'])
 def test_a_text_that_is_almost_json_stays_a_text(text: str) -> None:
-    tape = Tape().hear((">", call(1)), ("<", said(1, text)))
+    tape = Conversation().hear((">", call(1)), ("<", said(1, text)))
     assert tape.turns()[0][1][1]["result"]["content"][0]["text"] == text
 
 
@@ -384,7 +386,7 @@ def test_the_key_of_a_question_is_no_field_and_its_answer_is_one() -> None:
         "params": {"mode": "form", "message": "Your password?", "requestedSchema": {"type": "object"}},
     }
     answers = {"password": {"action": "accept", "content": {"value": "my-pass-9999"}}, "token": {"action": "decline"}}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", asks(1, "s", password=form, token=form)),
         (">", call(2, inputResponses=answers, requestState="s")), ("<", said(2, "thanks for my-pass-9999")),
     )  # fmt: skip
@@ -399,7 +401,7 @@ def test_the_key_of_a_question_is_no_field_and_its_answer_is_one() -> None:
 
 def test_the_answer_to_an_old_servers_question_is_as_secret() -> None:
     push = {"id": 5, "method": "elicitation/create", "params": {"message": "?", "_meta": {KEY_OF_QUESTION: "password"}}}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", push), (">", result(5, action="accept", content={"value": "my-pass-9999"})),
         ("<", said(1, "thanks for my-pass-9999")),
     )  # fmt: skip
@@ -410,7 +412,7 @@ def test_the_answer_to_an_old_servers_question_is_as_secret() -> None:
 
 
 def test_each_value_of_a_secret_has_a_name_of_its_own() -> None:
-    tape = Tape()
+    tape = Conversation()
     for number, password in enumerate(("wrong-1234", "right-1234", "wrong-1234")):
         tape.hear((">", call(number, arguments={"password": password})), ("<", said(number, f"not {password}")))
     names = [entry[0][1]["params"]["arguments"]["password"] for entry in tape.turns()]
@@ -420,7 +422,7 @@ def test_each_value_of_a_secret_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("password", ["test", "Other", "PROD", "päss", "a1", "x"])
 def test_a_short_word_is_a_secret_in_its_field_only(password: str) -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, password, arguments={"password": password, "env": password})), ("<", said(1, f"in {password}")),
     )  # fmt: skip
     ((asked, told),) = tape.turns()
@@ -430,7 +432,7 @@ def test_a_short_word_is_a_secret_in_its_field_only(password: str) -> None:
 
 @pytest.mark.parametrize("password", ["hunter2", "4711", "aBcD", "a-b-", "longword"])
 def test_what_is_no_short_word_is_a_secret_everywhere(password: str) -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, "t", arguments={"password": password, "again": password})), ("<", said(1, f"in {password}.")),
     )  # fmt: skip
     ((asked, told),) = tape.turns()
@@ -440,7 +442,7 @@ def test_what_is_no_short_word_is_a_secret_everywhere(password: str) -> None:
 
 def test_the_words_of_the_protocol_are_never_secrets() -> None:
     words = ["tools/call", "delete_everything", "elicitation/create", "complete", "notes://everything", "text/markdown"]
-    tape = Tape()
+    tape = Conversation()
     for word in words:
         tape.hear((">", call(word, "delete_everything", arguments={"password": word, "name": word})))
     tape.hear((">", request(1, "resources/read", uri="notes://everything")))
@@ -456,7 +458,7 @@ def test_the_words_of_the_protocol_are_never_secrets() -> None:
 
 
 def test_a_long_secret_within_a_uri_is_not_written() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, arguments={"token": SECRET})), (">", request(2, "resources/read", uri=f"https://x/?key={SECRET}"))
     )
     assert tape.turns()[1][0][1]["params"]["uri"] == "https://x/?key=${secret:token}"
@@ -483,7 +485,7 @@ def hinted(id_: Any, of: Any) -> dict[str, Any]:
 
 
 def test_a_question_belongs_to_the_call_that_it_names() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(7, "x")), (">", call(8, "y")), ("<", hinted(1, 8)), ("<", hinted(2, 7)),
         (">", result(2, **NO)), (">", result(1, **YES)), ("<", said(7, "x")), ("<", said(8, "y")),
     )  # fmt: skip
@@ -495,6 +497,6 @@ def test_a_question_belongs_to_the_call_that_it_names() -> None:
 
 def test_the_number_that_a_link_has_for_a_call_is_not_written() -> None:
     asked = {name: value for name, value in hinted(0, 7).items() if name != "id"}
-    tape = Tape().hear((">", call(1)), ("<", asks(1, "s", confirm=asked)))
+    tape = Conversation().hear((">", call(1)), ("<", asks(1, "s", confirm=asked)))
     params = tape.turns()[0][1][1]["result"]["inputRequests"]["confirm"]["params"]
     assert params == {**FORM["params"], "_meta": {KEY_OF_QUESTION: "confirm"}}

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wires import META, MemoryWire, Tape, asks, call, note, result, said
+from conversation import META, Conversation, MemoryServer, asks, call, note, result, said
 
 from antiphon import Accepted, Client, Context, Server
 from antiphon.testing.cassette import Cassette, CassetteBroken, Recorder
@@ -46,7 +46,7 @@ async def recording(app: Server, path: Path) -> Cassette:
 
 
 async def verdicts(cassette: Cassette, app: Server, **options: Any) -> list[Verdict]:
-    return [each async for each in Verification(cassette, lambda: MemoryWire(app), **options).verdicts()]
+    return [each async for each in Verification(cassette, lambda: MemoryServer(app), **options).verdicts()]
 
 
 async def test_a_server_with_another_key_is_the_same(tmp_path: Path) -> None:
@@ -74,7 +74,9 @@ async def test_notifications_count_unless_they_are_left_out(tmp_path: Path) -> N
 
 
 async def test_a_secret_has_to_be_given() -> None:
-    tape = Tape().hear((">", call(1, "login", arguments={"password": "open sesame"}, _meta=META)), ("<", said(1, "in")))
+    tape = Conversation().hear(
+        (">", call(1, "login", arguments={"password": "open sesame"}, _meta=META)), ("<", said(1, "in"))
+    )
     cassette = tape.recording.cassette()
     with pytest.raises(
         CassetteBroken, match=r"entry 1 \(tools/call login\) sends \${secret:password}.*--secret password="
@@ -85,7 +87,7 @@ async def test_a_secret_has_to_be_given() -> None:
 
 
 async def test_what_cannot_be_asked_again_is_skipped() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, _meta=META)), (">", note("cancelled", requestId=1)), ("<", note("tools/list_changed")),
     )  # fmt: skip
     found = await verdicts(tape.recording.cassette(), releases())
@@ -117,7 +119,7 @@ class Chatty:
 
 
 async def test_what_a_server_says_of_its_own_accord_is_answered_and_not_compared() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])), (">", call(1)), ("<", said(1, "done"))
     )  # fmt: skip
     server = Chatty()
@@ -127,14 +129,14 @@ async def test_what_a_server_says_of_its_own_accord_is_answered_and_not_compared
 
 
 async def test_a_server_that_says_nothing_is_not_waited_for_forever() -> None:
-    tape = Tape().hear((">", call(1, _meta=META)), ("<", asks(1, "s")))
+    tape = Conversation().hear((">", call(1, _meta=META)), ("<", asks(1, "s")))
     silent = LiveProcess([sys.executable, "-c", "import sys; sys.stdin.read()"])
     with pytest.raises(NotStarted, match=r"did not answer within 0\.1 s"):
         _ = [each async for each in Verification(tape.recording.cassette(), lambda: silent, timeout=0.1).verdicts()]
 
 
 async def test_a_server_that_falls_silent_differs() -> None:
-    tape = Tape().hear((">", call(1)), ("<", said(1, "x")), (">", call(2)), ("<", said(2, "y")))
+    tape = Conversation().hear((">", call(1)), ("<", said(1, "x")), (">", call(2)), ("<", said(2, "y")))
     found = await answered(tape, said(1, "x"))
     assert [(each.status, each.reason) for each in found] == [
         ("same", ""),
@@ -154,7 +156,7 @@ async def test_a_server_that_falls_silent_differs() -> None:
     ],
 )
 async def test_a_server_that_does_not_start_is_said(wire: Any, says: str) -> None:
-    tape = Tape().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
+    tape = Conversation().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
     with pytest.raises(NotStarted, match=says):
         _ = [each async for each in Verification(tape.recording.cassette(), wire).verdicts()]
 
@@ -184,15 +186,15 @@ class Scripted:
         return await self._came.get()
 
 
-async def answered(tape: Tape, *replies: Any, **options: Any) -> list[Verdict]:
+async def answered(tape: Conversation, *replies: Any, **options: Any) -> list[Verdict]:
     wire = Scripted(*replies)
     return [
         each async for each in Verification(tape.recording.cassette(), lambda: wire, timeout=0.2, **options).verdicts()
     ]
 
 
-def login(text: str = "thanks for hunter2") -> Tape:
-    return Tape().hear((">", call(1, "login", arguments={"password": "hunter2"})), ("<", said(1, text)))
+def login(text: str = "thanks for hunter2") -> Conversation:
+    return Conversation().hear((">", call(1, "login", arguments={"password": "hunter2"})), ("<", said(1, text)))
 
 
 async def test_a_secret_is_the_one_that_was_given() -> None:
@@ -218,7 +220,7 @@ async def test_a_diff_of_what_came_shows_no_secrets() -> None:
 
 
 async def test_a_secret_of_the_servers_own_is_another_one_and_the_same_throughout() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", result(1, structuredContent={"token": "abcd-1234"}, content=[])),
         (">", call(2, arguments={"token": "abcd-1234"})), ("<", said(2, "abcd-1234 is valid")),
     )  # fmt: skip
@@ -235,12 +237,12 @@ async def test_a_key_that_has_quotes_and_lines_is_the_same_in_json() -> None:
         made = {"private_key": key}
         return result(id_, structuredContent=made, content=[{"type": "text", "text": json.dumps(made)}])
 
-    tape = Tape().hear((">", call(1)), ("<", told(1, 'BEGIN\n"a"\nEND')))
+    tape = Conversation().hear((">", call(1)), ("<", told(1, 'BEGIN\n"a"\nEND')))
     assert [each.status for each in await answered(tape, told(1, 'BEGIN\n"b\\"\nEND'))] == ["same"]
 
 
-def greeted(headers: dict[str, str], text: str) -> Tape:
-    tape = Tape()
+def greeted(headers: dict[str, str], text: str) -> Conversation:
+    tape = Conversation()
     exchange = tape.connection.sent(call(1), headers)
     tape.connection.received(said(1, text), on=exchange)
     return tape
@@ -274,7 +276,7 @@ async def test_which_call_asks_is_told_on_a_pipe_only() -> None:
         return {"id": 5, "method": "elicitation/create", "params": {"message": "Sure?", "_meta": meta}}
 
     for recorded, live in ((4, None), (None, 77), (4, 77)):
-        tape = Tape().hear(
+        tape = Conversation().hear(
             (">", call(4)), ("<", asking(recorded)), (">", result(5, action="decline")), ("<", said(4, "no"))
         )
         found = await answered_by(Asking(asking(live)), tape)
@@ -292,5 +294,5 @@ class Asking(Scripted):
             self._came.put_nowait(Received(message=said(self.request, "no")))
 
 
-async def answered_by(wire: Scripted, tape: Tape) -> list[Verdict]:
+async def answered_by(wire: Scripted, tape: Conversation) -> list[Verdict]:
     return [each async for each in Verification(tape.recording.cassette(), lambda: wire, timeout=0.2).verdicts()]

@@ -45,22 +45,22 @@ def said(id_: Any, text: str) -> JsonObject:
     return result(id_, content=[{"type": "text", "text": text}])
 
 
-class Tape:
+class Conversation:
     """A recording with one line: ``tape > message`` is the client's, ``tape < message`` the server's."""
 
     def __init__(self, **options: Any) -> None:
         self.recording = Recording(**options)
         self.connection = self.recording.connect()
 
-    def __gt__(self, message: object) -> "Tape":
+    def __gt__(self, message: object) -> "Conversation":
         self.connection.sent(message)
         return self
 
-    def __lt__(self, message: object) -> "Tape":
+    def __lt__(self, message: object) -> "Conversation":
         self.connection.received(message)
         return self
 
-    def hear(self, *messages: tuple[str, JsonObject]) -> "Tape":
+    def hear(self, *messages: tuple[str, JsonObject]) -> "Conversation":
         for side, message in messages:
             _ = self > message if side == ">" else self < message
         return self
@@ -73,7 +73,7 @@ class Tape:
         ]
 
 
-class MemoryWire:
+class MemoryServer:
     """A server in memory, as a verification speaks to it."""
 
     def __init__(self, server: Server) -> None:
