@@ -184,6 +184,14 @@ def test_what_belongs_to_nothing_is_left_out(noise: Any) -> None:
     assert tape.turns() == []
 
 
+@pytest.mark.parametrize(
+    "odd", [{"method": ["x"]}, {"method": "tools/call", "params": [1]}, {"method": {}, "params": 3}]
+)
+def test_what_makes_no_sense_is_recorded_as_it_is(odd: Any) -> None:
+    tape = Conversation().hear((">", {"id": [1], **odd}), ("<", {"id": [1], "result": 5}), ("<", odd), (">", odd))
+    assert tape.turns()[0] == [(">", {"id": "${id:1}", **odd}), ("<", {"id": "${id:1}", "result": 5})]
+
+
 # --- what is another each time ------------------------------------------------------------------------------------
 
 

@@ -438,6 +438,19 @@ def test_nonsense_is_not_answered(noise: Any) -> None:
 # --- secrets ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "odd", [{"method": ["x"]}, {"method": "tools/call", "params": [1]}, {"method": {}, "params": 3}]
+)
+def test_a_request_that_makes_no_sense_is_drift(odd: Any) -> None:
+    for before in ([], [call(4, arguments={"env": "prod"})]):
+        client = Guest(asking())
+        for message in before:
+            client.say(message)
+        (refused,) = client.say({"jsonrpc": "2.0", "id": 5, **odd})
+        assert refused["error"]["code"] == -32603
+        assert client.say({"jsonrpc": "2.0", **odd}) == []
+
+
 def test_a_secret_is_whatever_the_client_has_and_the_same_from_then_on() -> None:
     tape = Conversation()
     for number in (1, 2):

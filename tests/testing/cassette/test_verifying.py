@@ -161,6 +161,40 @@ async def test_a_server_that_does_not_start_is_said(wire: Any, says: str) -> Non
         _ = [each async for each in Verification(tape.recording.cassette(), wire).verdicts()]
 
 
+ODD = """
+import json, sys
+for number, line in enumerate(sys.stdin):
+    message = json.loads(line)
+    print("just a print", flush=True)
+    if number == 1:
+        print('{"token": "sesame-99"', flush=True)
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}), flush=True)
+"""
+
+
+async def test_a_server_that_writes_nonsense_differs_and_is_started_again() -> None:
+    tape = Conversation()
+    for number in range(6):
+        tape.hear((">", call(number)), ("<", result(number, content=[])))
+    server = [sys.executable, "-c", ODD]
+    found = [each async for each in Verification(tape.recording.cassette(), lambda: LiveProcess(server)).verdicts()]
+    assert [(each.status, each.reason) for each in found] == [
+        ("same", ""),
+        ("differs", "The server sent what is no message"),
+        ("same", ""),
+        ("differs", "The server sent what is no message"),
+        ("same", ""),
+        ("differs", "The server sent what is no message"),
+    ]
+
+
+async def test_a_message_that_makes_no_sense_is_compared() -> None:
+    tape = Conversation().hear((">", call(1)), ("<", said(1, "x")))
+    for odd in ({"id": [1], "method": ["x"]}, {"method": {}}, {"id": {}, "result": []}):
+        (found,) = await answered(tape, odd)
+        assert found.status == "differs"
+
+
 # --- secrets ------------------------------------------------------------------------------------------------------
 
 

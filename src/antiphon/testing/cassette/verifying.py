@@ -199,12 +199,14 @@ class Verification:
                 try:
                     yield await self._verdict(number, entry)
                 except CallFailed as fault:
+                    # What is no message may hold a secret: it is not shown.
+                    reason = str(fault) if isinstance(fault, Disconnected) else "The server sent what is no message"
                     if not self._received_any:
-                        raise NotStarted(str(fault)) from None
+                        raise NotStarted(reason) from None
                     server = self._servers.pop(entry.session, None)
                     if server is not None:
                         await server.close()
-                    yield Verdict(number=number, title=entry.title, status="differs", reason=str(fault))
+                    yield Verdict(number=number, title=entry.title, status="differs", reason=reason)
         finally:
             for server in self._servers.values():
                 await server.close()
