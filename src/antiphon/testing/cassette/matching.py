@@ -3,14 +3,14 @@
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from antiphon.errors import AntiphonError
 from antiphon.testing.cassette.fields import TYPES, Place, Redaction, forms, is_protocols, mapped, wherever
-from antiphon.testing.cassette.format import TIME, Part, Ref, literal, parts_of, title_of, written
+from antiphon.testing.cassette.format import TIME, Lookup, Part, Ref, literal, parts_of, title_of, written
 from antiphon.testing.cassette.placeholders import OWN, TRACING
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN
@@ -24,14 +24,15 @@ UNBOUND: Final = Unbound()
 """No value was seen yet."""
 MISSING: Final = Unbound()
 """The secret was not sent, so that the server cannot repeat it."""
-Known = Callable[[Ref], Any]
-"""Returns the value of a placeholder, or UNBOUND, or MISSING."""
 
 
 class Match:
-    """Compares recorded messages with those that came; ``bound`` are the values of placeholders found on the way."""
+    """Compares recorded messages with those that came; ``bound`` are the values of placeholders found on the way.
 
-    def __init__(self, known: Known) -> None:
+    ``known`` returns the value of a placeholder, or UNBOUND, or MISSING.
+    """
+
+    def __init__(self, known: Lookup) -> None:
         self._known = known
         self.bound: dict[Ref, Any] = {}
 
@@ -236,7 +237,7 @@ class Candidate(NamedTuple):
     """From 1."""
     turn: int
     message: JsonObject
-    known: Known
+    known: Lookup
 
 
 def drift_from(message: JsonObject, candidates: list[Candidate], reason: str, key: str | None = None) -> Drift:

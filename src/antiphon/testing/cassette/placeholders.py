@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from antiphon.testing.cassette.fields import (
     LONG,
@@ -44,23 +45,12 @@ _LARGE: Final = 1000
 _KINDS: Final[dict[type, str]] = {str: "text", bool: "boolean", int: "integer", float: "number"}
 
 
-class RecordedMessage(msgspec.Struct, kw_only=True):
-    """A message as it went over the wire."""
-
-    side: Side
-    message: JsonObject
-    headers: dict[str, str] = {}
-    status: int | None = None
-    text: str | None = None
-    after: int | None = None
-
-
 class RecordedExchange(msgspec.Struct, kw_only=True, eq=False):
-    """The messages that belong together: an entry of the cassette."""
+    """The messages that belong together, as they went over the wire: an entry of the cassette."""
 
     number: int
     session: str | None = None
-    messages: list[RecordedMessage] = []
+    turns: list[Turn] = []
     open: int = 0
     """Requests of either side that were not answered yet."""
     state: str | None = None
@@ -91,41 +81,40 @@ class CassetteBuilder:
     def build(self, exchanges: list[RecordedExchange]) -> Cassette:
         for exchange in exchanges:
             self._keys[exchange.number] = _keys(exchange)
-            for each in exchange.messages:
-                self._redaction.learn(
-                    each.message, each.headers, self._key_of(each.message, each.side, exchange.number)
-                )
-                self._redaction.learn_text(each.text or "")
+            for turn in exchange.turns:
+                self._redaction.learn(turn.message, turn.headers, self._key_of(turn.client, exchange.number))
+                self._redaction.learn_text(turn.text or "")
         for value, name in self._redaction.values.items():
             self._follow(value, Ref("secret", name))
-        entries = [self._entry(exchange) for exchange in exchanges if exchange.messages]
+        entries = [self._entry(exchange) for exchange in exchanges if exchange.turns]
         return Cassette(version=VERSION, clients=self._parties, entries=entries)
 
     def _entry(self, exchange: RecordedExchange) -> Entry:
         session = None
         if exchange.session is not None:
             session = self._sessions.setdefault(exchange.session, f"${{session:{len(self._sessions) + 1}}}")
-        return Entry(
-            session=session, turns=[self._turn(each, exchange.number) for each in _in_order(exchange.messages)]
-        )
+        turns = [
+            self._server_turn(turn, exchange.number)
+            if turn.client is None
+            else self._client_turn(turn, exchange.number)
+            for turn in _in_order(exchange.turns)
+        ]
+        return Entry(session=session, turns=turns)
 
-    def _turn(self, recorded: RecordedMessage, entry: int) -> Turn:
-        message = _without_calls({name: value for name, value in recorded.message.items() if name != "jsonrpc"})
-        if recorded.side == "server":
-            made = self._named(message, "server", entry) if message else None
-            text = None if recorded.text is None else written(self._parts(recorded.text, "server", entry))
-            headers = self._headers(recorded.headers)
-            return Turn(server=made, status=recorded.status, headers=headers, text=text, after=recorded.after)
-        message, own = _without_own(message)
-        headers = self._headers(recorded.headers)
-        party = None
-        if "method" in message and "id" in message:
-            common = {name: value for name, value in headers.items() if not name.startswith("mcp-param-")}
-            headers = {name: value for name, value in headers.items() if name not in common}
-            party = self._party(Party(meta=own, headers=common))
-        else:
-            headers = {}
-        return Turn(client=self._named(message, "client", entry), party=party, headers=headers)
+    def _server_turn(self, turn: Turn, entry: int) -> Turn:
+        made = None if turn.server is None else self._named(_without_calls(turn.server), "server", entry)
+        text = None if turn.text is None else written(self._parts(turn.text, "server", entry))
+        return structs.replace(turn, server=made, text=text, headers=self._headers(turn.headers))
+
+    def _client_turn(self, turn: Turn, entry: int) -> Turn:
+        message, own = _without_own(turn.message)
+        if "method" not in message or "id" not in message:
+            return Turn(client=self._named(message, "client", entry))
+        headers = self._headers(turn.headers)
+        common = {name: value for name, value in headers.items() if not name.startswith("mcp-param-")}
+        rest = {name: value for name, value in headers.items() if name not in common}
+        party = self._party(Party(meta=own, headers=common))
+        return Turn(client=self._named(message, "client", entry), party=party, headers=rest)
 
     def _party(self, party: Party) -> int | None:
         if not party.meta and not party.headers:
@@ -146,11 +135,12 @@ class CassetteBuilder:
 
     def _named(self, message: JsonObject, side: Side, entry: int) -> JsonObject:
         marks: dict[Place, Ref] = {}
+        key = self._key_of(message, entry) if side == "client" else None
         for place, value in self._blind.find(message):
             kind = _KINDS.get(type(value))
             if kind is not None:
                 marks[place] = self._blinded(kind, value, side, entry)
-        for place, name in self._redaction.places(message, self._key_of(message, side, entry)):
+        for place, name in self._redaction.places(message, key):
             marks[place] = Ref("secret", name)
         for place, kind, value, owner in volatile_in(message, side):
             if place[-1] == "requestId" and (entry, f"id {owner}", id_key(value)) not in self._scopes:
@@ -173,10 +163,10 @@ class CassetteBuilder:
             return value if known is None else str(known)
         return value
 
-    def _key_of(self, message: JsonObject, side: Side, entry: int) -> str | None:
+    def _key_of(self, message: JsonObject | None, entry: int) -> str | None:
         """Return the key of the question that a message of the client answers, in the older revisions."""
-        is_answer = side == "client" and "method" not in message
-        return self._keys[entry].get(id_key(message.get("id"))) if is_answer else None
+        is_answer = message is not None and "method" not in message
+        return self._keys[entry].get(id_key(message.get("id"))) if message is not None and is_answer else None
 
     def _parts(self, text: str, side: Side, entry: int, place: Place = ()) -> list[Part]:
         """Split a text at the values in it that are known to be volatile or secret."""
@@ -274,7 +264,7 @@ def _split(parts: list[Part], pattern: re.Pattern[str], ref_of: Callable[[str], 
 
 def _keys(exchange: RecordedExchange) -> dict[Any, str]:
     """Return the keys of the questions that a server of the older revisions has put, by their ids."""
-    questions = [each.message for each in exchange.messages if each.side == "server" and "id" in each.message]
+    questions = [turn.server for turn in exchange.turns if turn.server is not None and "id" in turn.server]
     return {id_key(each["id"]): key for each in questions if (key := key_of(each)) is not None}
 
 
@@ -298,15 +288,15 @@ def _without_own(message: JsonObject) -> tuple[JsonObject, JsonObject]:
     return {**message, "params": {**params, "_meta": rest} if rest else params}, own
 
 
-def _in_order(messages: list[RecordedMessage]) -> list[RecordedMessage]:
+def _in_order(turns: list[Turn]) -> list[Turn]:
     """Put answers that follow each other in the order of their questions: which was faster is chance."""
-    asked = [each.message.get("id") for each in messages if each.side == "server" and "method" in each.message]
+    asked = [turn.server.get("id") for turn in turns if turn.server is not None and "method" in turn.server]
 
-    def is_answer(each: RecordedMessage) -> bool:
-        return each.side == "client" and "method" not in each.message and each.message.get("id") in asked
+    def is_answer(turn: Turn) -> bool:
+        return turn.client is not None and "method" not in turn.client and turn.client.get("id") in asked
 
-    made: list[RecordedMessage] = []
-    for are_answers, run in groupby(messages, is_answer):
+    made: list[Turn] = []
+    for are_answers, run in groupby(turns, is_answer):
         group = list(run)
         made += sorted(group, key=lambda answer: asked.index(answer.message.get("id"))) if are_answers else group
     return made

@@ -12,8 +12,8 @@ from msgspec import structs
 from antiphon import eras
 from antiphon.errors import Refused
 from antiphon.testing.cassette.fields import Redaction, id_key, meta_of, params_of
-from antiphon.testing.cassette.format import Cassette, CassetteBroken
-from antiphon.testing.cassette.placeholders import CassetteBuilder, RecordedExchange, RecordedMessage
+from antiphon.testing.cassette.format import Cassette, CassetteBroken, Turn
+from antiphon.testing.cassette.placeholders import CassetteBuilder, RecordedExchange
 from antiphon.transports.link import Around, OnNotification, tell
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID
@@ -66,9 +66,9 @@ class Recording:
         same = [
             exchange
             for exchange in self.waiting
-            if exchange.state == state and exchange.messages[0].message.get("method") == message["method"]
+            if exchange.state == state and exchange.turns[0].message.get("method") == message["method"]
         ]
-        alike = [exchange for exchange in same if _call(exchange.messages[0].message) == _call(message)]
+        alike = [exchange for exchange in same if _call(exchange.turns[0].message) == _call(message)]
         chosen = next(iter(alike or (same if state is not None else [])), None)
         if chosen is not None:
             self.waiting.remove(chosen)
@@ -96,24 +96,24 @@ class RecordedConnection:
             return next((exchange for exchange in exchanges if exchange is not None), None)
         if not isinstance(message, dict):
             return None
-        recorded = RecordedMessage(side="client", message=_copied(message), headers=dict(headers or {}))
+        turn = Turn(client=_copied(message), headers=dict(headers or {}))
         if message.get("method") is None:
             exchange = self._pushed.pop(id_key(message.get("id")), None)
             if exchange is not None:
-                exchange.messages.append(recorded)
+                exchange.turns.append(turn)
                 exchange.open -= 1
         elif "id" in message:
-            return self._requested(message, recorded)
+            return self._requested(message, turn)
         else:
-            self._notified(message, recorded)
+            self._notified(message, turn)
         return None
 
-    def _requested(self, message: JsonObject, recorded: RecordedMessage) -> RecordedExchange:
+    def _requested(self, message: JsonObject, turn: Turn) -> RecordedExchange:
         exchange = self._recording.resume(message) or self._recording.begin(self.session)
-        if not exchange.messages:
+        if not exchange.turns:
             self._recording.latest = exchange.number
             exchange.is_stream = message["method"] == _STREAM
-        exchange.messages.append(recorded)
+        exchange.turns.append(turn)
         exchange.open += 1
         exchange.can_ask = message["method"] in _ASKING
         token = meta_of(message).get(PROGRESS_TOKEN)
@@ -124,21 +124,20 @@ class RecordedConnection:
             self._handshake = exchange
         return exchange
 
-    def _notified(self, message: JsonObject, recorded: RecordedMessage) -> None:
+    def _notified(self, message: JsonObject, turn: Turn) -> None:
         exchange: RecordedExchange | None = None
-        match message["method"]:
-            case "notifications/initialized":
-                exchange = self._handshake
-            case "notifications/cancelled":
-                exchange = self._asked.pop(id_key(params_of(message).get("requestId")), None)
-                if exchange is not None:
-                    exchange.open -= 1
-            case "notifications/progress":
-                exchange = self._likely()
+        if message["method"] == "notifications/initialized":
+            exchange = self._handshake
+        elif message["method"] == "notifications/progress":
+            exchange = self._likely()
+        elif message["method"] == "notifications/cancelled":
+            exchange = self._asked.pop(id_key(params_of(message).get("requestId")), None)
+            if exchange is not None:
+                exchange.open -= 1
         if exchange is None:
             exchange = self._recording.begin(self.session)
             self._recording.latest = exchange.number
-        exchange.messages.append(recorded)
+        exchange.turns.append(turn)
 
     # --- the server -----------------------------------------------------------------------------------------------
 
@@ -156,17 +155,18 @@ class RecordedConnection:
                 self.received(each, on=on, status=status, headers=headers)
         if not isinstance(message, dict):
             return
-        recorded = RecordedMessage(side="server", message=_copied(message), status=status, headers=dict(headers or {}))
+        turn = Turn(server=_copied(message), status=status, headers=dict(headers or {}))
         if message.get("method") is None:
-            self._answered(message, recorded, on)
+            self._answered(message, turn, on)
             return
         exchange = self._exchange_of(message, on)
         if exchange is None:
             exchange = self._recording.begin(self.session)
             exchange.is_stream = True
         if exchange.is_stream and self._recording.latest not in {0, exchange.number, exchange.after}:
-            exchange.after = recorded.after = self._recording.latest
-        exchange.messages.append(recorded)
+            exchange.after = self._recording.latest
+            turn = structs.replace(turn, after=exchange.after)
+        exchange.turns.append(turn)
         if "id" in message:
             exchange.open += 1
             self._pushed[id_key(message["id"])] = exchange
@@ -174,15 +174,14 @@ class RecordedConnection:
     def failed(self, exchange: RecordedExchange, *, status: int, text: str | None, headers: Mapping[str, str]) -> None:
         """Record an HTTP response without a message."""
         self._forget(exchange)
-        failure = RecordedMessage(side="server", message={}, status=status, text=text, headers=dict(headers))
-        exchange.messages.append(failure)
+        exchange.turns.append(Turn(status=status, text=text, headers=dict(headers)))
         exchange.open -= 1
 
     def _forget(self, exchange: RecordedExchange | None) -> None:
         """Drop the requests of an exchange: no other answer to them comes."""
         self._asked = {id_: each for id_, each in self._asked.items() if each is not exchange}
 
-    def _answered(self, message: JsonObject, recorded: RecordedMessage, on: RecordedExchange | None) -> None:
+    def _answered(self, message: JsonObject, turn: Turn, on: RecordedExchange | None) -> None:
         exchange = self._asked.pop(id_key(message.get("id")), None)
         if exchange is None and message.get("id") is None:
             # An error about a request whose id could not be read.
@@ -190,7 +189,7 @@ class RecordedConnection:
             self._forget(exchange)
         if exchange is None:
             return
-        exchange.messages.append(recorded)
+        exchange.turns.append(turn)
         exchange.open -= 1
         result = message.get("result")
         if isinstance(result, dict) and _asks(result):
@@ -268,6 +267,7 @@ def _call(message: JsonObject) -> JsonObject:
 
 def _copied(message: JsonObject) -> JsonObject:
     copy: JsonObject = _decode(msgspec.json.encode(message))
+    copy.pop("jsonrpc", None)
     return copy
 
 

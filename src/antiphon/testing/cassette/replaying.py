@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.testing.cassette.fields import id_key, key_of, meta_of, params_of
-from antiphon.testing.cassette.format import Cassette, Entry, Ref, Turn, filled, fresh, refs_in, title_of
-from antiphon.testing.cassette.matching import UNBOUND, Candidate, Drift, Known, Match, content, drift_from
+from antiphon.testing.cassette.format import Cassette, Entry, Lookup, Ref, Turn, filled, fresh, refs_in, title_of
+from antiphon.testing.cassette.matching import UNBOUND, Candidate, Drift, Match, content, drift_from
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN, PROTOCOL_VERSION, REQUEST, REVISION, SERVER_INFO
 
@@ -445,7 +445,7 @@ class Replay:
             self._latest[ref.entry] = ReplayedEntry(ref.entry, self._cassette.entries[ref.entry - 1], entry.client)
         return self._latest[ref.entry].values
 
-    def _known(self, entry: ReplayedEntry) -> Known:
+    def _known(self, entry: ReplayedEntry) -> Lookup:
         def known(ref: Ref) -> Any:
             if ref.kind == "secret":
                 return self._secrets.get(ref.name, UNBOUND)

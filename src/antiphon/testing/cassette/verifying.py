@@ -9,8 +9,19 @@ import msgspec
 
 from antiphon.errors import CallFailed, Disconnected
 from antiphon.testing.cassette.fields import Redaction, header_secrets, without_call
-from antiphon.testing.cassette.format import TIME, Cassette, CassetteBroken, Entry, Ref, Turn, filled, fresh, refs_in
-from antiphon.testing.cassette.matching import MISSING, UNBOUND, Known, Match, diff_of, masked
+from antiphon.testing.cassette.format import (
+    TIME,
+    Cassette,
+    CassetteBroken,
+    Entry,
+    Lookup,
+    Ref,
+    Turn,
+    filled,
+    fresh,
+    refs_in,
+)
+from antiphon.testing.cassette.matching import MISSING, UNBOUND, Match, diff_of, masked
 from antiphon.testing.cassette.recording import read_json
 from antiphon.transports.http import MAX_REPLY, HttpLink, content_type
 from antiphon.transports.stdio_client import ChildLink, Process
@@ -379,7 +390,7 @@ class Verification:
         await server.send({"jsonrpc": "2.0", **answer, "id": message["id"]}, {})
         return True
 
-    def _known(self, number: int) -> Known:
+    def _known(self, number: int) -> Lookup:
         def known(ref: Ref) -> Any:
             if ref.kind == "secret":
                 told = self._secrets.get(ref.name, self._seen.get(ref.name, UNBOUND))
