@@ -93,6 +93,10 @@ def test_the_schema_says_the_same() -> None:
         ("{", "tape.json:1:2: not JSON"),
         ('{\n "a": tru}', "tape.json:2:7: not JSON"),
         ("[" * 100_000, "tape.json: nested too deep"),
+        (
+            changed("entries/0/turns/0/client/id", 0).replace('"id": 0', f'"id": {"[" * 900}{"]" * 900}'),
+            "nested too deep",
+        ),
         ("[]", 'tape.json: not a cassette: it does not say "antiphon-cassette": 1'),
         ("{}", "not a cassette"),
         (changed("antiphon-cassette", "1"), "not a cassette"),

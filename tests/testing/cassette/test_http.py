@@ -233,6 +233,7 @@ def test_what_an_endpoint_answers_to_the_rest(live: Live) -> None:
         ("POST", "/other", b"{}", 404),
         ("GET", "/mcp", None, 405),
         ("POST", "/mcp", b"nonsense", 400),
+        ("POST", "/mcp", b"[" * 900 + b"]" * 900, 400),
         ("POST", "/mcp", json.dumps(call([1])).encode(), 400),
         ("POST", "/mcp", json.dumps(note("initialized")).encode(), 202),
     ):

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conversation import FORM, META, NO, YES, Conversation, asks, call, note, request, result, said
 
-from antiphon.testing.cassette.recording import Recording
+from antiphon.testing.cassette.recording import Recording, read_json
 from antiphon.wire.revisions import KEY as KEY_OF_QUESTION
 from antiphon.wire.revisions import REQUEST
 
@@ -190,6 +190,16 @@ def test_what_belongs_to_nothing_is_left_out(noise: Any) -> None:
 def test_what_makes_no_sense_is_recorded_as_it_is(odd: Any) -> None:
     tape = Conversation().hear((">", {"id": [1], **odd}), ("<", {"id": [1], "result": 5}), ("<", odd), (">", odd))
     assert tape.turns()[0] == [(">", {"id": "${id:1}", **odd}), ("<", {"id": "${id:1}", "result": 5})]
+
+
+def test_what_is_nested_too_deep_is_left_out() -> None:
+    deep: Any = {"id": 1, "result": {}}
+    for _ in range(900):
+        deep = {"id": 1, "result": deep}
+    tape = Conversation().hear((">", call(1)), ("<", deep), (">", {**deep, "method": "ping"}), ("<", said(1, "x")))
+    assert [len(entry) for entry in tape.turns()] == [2]
+    assert read_json(json.dumps(result(1, x=[[1]])).encode()) == result(1, x=[[1]])
+    assert read_json(b"[" * 900 + b"]" * 900) is None
 
 
 # --- what is another each time ------------------------------------------------------------------------------------

@@ -188,6 +188,15 @@ async def test_a_server_that_writes_nonsense_differs_and_is_started_again() -> N
     ]
 
 
+async def test_a_message_that_is_nested_too_deep_differs() -> None:
+    tape = Conversation().hear((">", call(1)), ("<", said(1, "x")))
+    deep: Any = {}
+    for _ in range(900):
+        deep = [deep]
+    (found,) = await answered(tape, result(1, x=deep))
+    assert (found.status, found.reason) == ("differs", "The server sent what is no message")
+
+
 async def test_a_message_that_makes_no_sense_is_compared() -> None:
     tape = Conversation().hear((">", call(1)), ("<", said(1, "x")))
     for odd in ({"id": [1], "method": ["x"]}, {"method": {}}, {"id": {}, "result": []}):

@@ -14,6 +14,9 @@ Side: TypeAlias = Literal["client", "server"]
 Place: TypeAlias = tuple[str | int, ...]
 """The steps from a message to a value in it."""
 
+MAX_DEPTH: Final = 200
+"""Levels of nesting that a message may have."""
+
 # --- JSON values --------------------------------------------------------------------------------------------------
 
 
@@ -32,6 +35,14 @@ def meta_of(message: JsonObject) -> JsonObject:
 def id_key(value: Any) -> tuple[type, Any]:
     """Return what an id is looked up by: JSON's 1, 1.0 and true are three ids, and an id may be no scalar."""
     return type(value), value if isinstance(value, str | int | float) else repr(value)
+
+
+def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
+    """Return whether a JSON value is nested deeper than the functions here, which call themselves, can follow."""
+    level = [value]
+    for _ in range(limit):
+        level = [item for each in level for _, item in _items(each)]
+    return bool(level)
 
 
 def mapped(value: Any, change: Callable[[Any, Place], Any], place: Place = ()) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.testing.cassette.fields import mapped, params_of, texts_in
+from antiphon.testing.cassette.fields import MAX_DEPTH, is_too_deep, mapped, params_of, texts_in
 from antiphon.types import JsonObject
 
 PATTERN: Final = re.compile(r"\$\{(?:(\$)|([a-z]+)(?::([\w.-]+))?(?:@(\d+))?)\}")
@@ -245,6 +245,8 @@ def _parsed(data: str | bytes, name: str) -> JsonObject:
         raise CassetteBroken(f"{name}:{fault.lineno}:{fault.colno}: not JSON: {fault.msg}") from None
     except RecursionError:
         raise CassetteBroken(f"{name}: nested too deep") from None
+    if is_too_deep(plain, MAX_DEPTH + 10):
+        raise CassetteBroken(f"{name}: nested too deep")
     version = plain.get("antiphon-cassette") if isinstance(plain, dict) else None
     if not isinstance(plain, dict) or type(version) is not int:
         raise CassetteBroken(f'{name}: not a cassette: it does not say "antiphon-cassette": {VERSION}')

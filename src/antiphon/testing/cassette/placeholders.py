@@ -94,9 +94,7 @@ class CassetteBuilder:
         if exchange.session is not None:
             session = self._sessions.setdefault(exchange.session, f"${{session:{len(self._sessions) + 1}}}")
         turns = [
-            self._server_turn(turn, exchange.number)
-            if turn.client is None
-            else self._client_turn(turn, exchange.number)
+            (self._server_turn if turn.client is None else self._client_turn)(turn, exchange.number)
             for turn in _in_order(exchange.turns)
         ]
         return Entry(session=session, turns=turns)

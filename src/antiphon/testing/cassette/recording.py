@@ -11,7 +11,7 @@ from msgspec import structs
 
 from antiphon import eras
 from antiphon.errors import Refused
-from antiphon.testing.cassette.fields import Redaction, id_key, meta_of, params_of
+from antiphon.testing.cassette.fields import Redaction, id_key, is_too_deep, meta_of, params_of
 from antiphon.testing.cassette.format import Cassette, CassetteBroken, Turn
 from antiphon.testing.cassette.placeholders import CassetteBuilder, RecordedExchange
 from antiphon.transports.link import Around, OnNotification, tell
@@ -94,7 +94,7 @@ class RecordedConnection:
         if isinstance(message, list):  # 2025-03-26 has batches
             exchanges = [self.sent(each, headers) for each in message]
             return next((exchange for exchange in exchanges if exchange is not None), None)
-        if not isinstance(message, dict):
+        if not isinstance(message, dict) or is_too_deep(message):
             return None
         turn = Turn(client=_copied(message), headers=dict(headers or {}))
         if message.get("method") is None:
@@ -153,7 +153,7 @@ class RecordedConnection:
         if isinstance(message, list):
             for each in message:
                 self.received(each, on=on, status=status, headers=headers)
-        if not isinstance(message, dict):
+        if not isinstance(message, dict) or is_too_deep(message):
             return
         turn = Turn(server=_copied(message), status=status, headers=dict(headers or {}))
         if message.get("method") is None:
@@ -245,12 +245,12 @@ class RecordingFile:
 
 
 def read_json(data: bytes) -> object:
-    """Return the message in a line or a body; None if there is none."""
+    """Return the message in a line or a body; None if there is none, or none that can be followed."""
     try:
         message: object = _decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return message
+    return None if is_too_deep(message) else message
 
 
 def _asks(result: JsonObject) -> bool:

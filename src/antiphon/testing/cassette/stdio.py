@@ -87,8 +87,10 @@ class StdioProxy:
 
     def _pass_to_client(self) -> None:
         assert self._server.stdout is not None
-        self._pass(self._server.stdout.fileno(), sys.stdout.buffer, self._received)
-        self._ended.set()
+        try:
+            self._pass(self._server.stdout.fileno(), sys.stdout.buffer, self._received)
+        finally:
+            self._ended.set()
 
     def _received(self, message: object) -> None:
         self._has_spoken = True

@@ -7,20 +7,9 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from antiphon.errors import CallFailed, Disconnected
-from antiphon.testing.cassette.fields import Redaction, header_secrets, without_call
-from antiphon.testing.cassette.format import (
-    TIME,
-    Cassette,
-    CassetteBroken,
-    Entry,
-    Lookup,
-    Ref,
-    Turn,
-    filled,
-    fresh,
-    refs_in,
-)
+from antiphon.errors import CallFailed, Disconnected, PeerBroken
+from antiphon.testing.cassette.fields import Redaction, header_secrets, is_too_deep, without_call
+from antiphon.testing.cassette.format import TIME, Cassette, CassetteBroken, Entry, Ref, Turn, filled, fresh, refs_in
 from antiphon.testing.cassette.matching import MISSING, UNBOUND, Match, diff_of, masked
 from antiphon.testing.cassette.recording import read_json
 from antiphon.transports.http import MAX_REPLY, HttpLink, content_type
@@ -363,6 +352,8 @@ class Verification:
                     if each.fault is not None:
                         raise each.fault
                     self._received_any = True
+                    if is_too_deep(each.message):
+                        raise PeerBroken("The server sent a message that is nested too deep")
                     if await self._is_aside(server, each.message, expected):
                         continue
                     came.append(each)
@@ -390,7 +381,7 @@ class Verification:
         await server.send({"jsonrpc": "2.0", **answer, "id": message["id"]}, {})
         return True
 
-    def _known(self, number: int) -> Lookup:
+    def _known(self, number: int) -> Callable[[Ref], Any]:
         def known(ref: Ref) -> Any:
             if ref.kind == "secret":
                 told = self._secrets.get(ref.name, self._seen.get(ref.name, UNBOUND))
