@@ -1,11 +1,11 @@
-"""``antiphon record``: stands between a client and a server, and writes a cassette."""
+"""``antiphon record``, ``replay`` and ``verify``: write a cassette, answer from it, compare a server with it."""
 
 import asyncio
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -17,23 +17,40 @@ from antiphon.testing.report.escaping import visible
 if TYPE_CHECKING:
     from antiphon.testing.cassette.format import Cassette
     from antiphon.testing.cassette.matching import Drift
-    from antiphon.testing.cassette.recording import Scribe
-    from antiphon.testing.cassette.replaying import Stage
-    from antiphon.testing.cassette.verifying import Verdict, Verification
-    from antiphon.testing.cassette.wire import Wire
+    from antiphon.testing.cassette.recording import Recording
+    from antiphon.testing.cassette.replaying import Replay
+    from antiphon.testing.cassette.verifying import LiveServer, Verdict, Verification
 
+DRIFTED = 1
+BROKEN = 2
 NOT_STARTED = 3
+
+_target = click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")
+_cassette = click.argument("cassette", type=click.Path(path_type=Path))
+_host = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+_port = click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any free port."
+)
+_allow_host = click.option(
+    "--allow-host", multiple=True, metavar="HOST", help="Also serve requests for this Host (* for all)."
+)
+
+
+def _fail(code: int, text: object) -> NoReturn:
+    click.echo(f"Error: {text}", err=True)
+    sys.exit(code)
+
+
+# --- record -------------------------------------------------------------------------------------------------------
 
 
 @click.command("record")
-@click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")
+@_target
 @click.option("--output", metavar="FILE", required=True, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--http", is_flag=True, help="Only for a URL, which is recorded over HTTP in any case.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any free port."
-)
-@click.option("--allow-host", multiple=True, metavar="HOST", help="Also serve requests for this Host (* for all).")
+@_host
+@_port
+@_allow_host
 @click.option("--blind", multiple=True, metavar="FIELD", help="A field, or $.path, that is another value each time.")
 @click.option("--redact", multiple=True, metavar="FIELD", help="A field, $.path or header that is a secret.")
 @click.option("--keep-times", is_flag=True, help="Write the times in the server's texts down as they are.")
@@ -59,75 +76,66 @@ def record_command(
     antiphon record --target "python server.py" --output session.json
     antiphon record --target http://127.0.0.1:9000/mcp --output session.json --port 8000
     """
-    from antiphon.testing.cassette.recording import Scribe
+    from antiphon.testing.cassette.recording import Recording
 
     peer = read_target(target)
     try:
-        scribe = Scribe(blind=blind, redact=redact, keep_times=keep_times)
+        recording = Recording(blind=blind, redact=redact, keep_times=keep_times)
     except ValueError as fault:
         raise click.UsageError(f"--blind and --redact take a field's name, or a path: {fault}") from None
     if peer.command is None:
-        _record_http(peer, scribe, output, Address(host=host, port=port), allow_host)
+        _record_http(peer, recording, output, Address(host=host, port=port), allow_host)
     elif http:
         raise click.UsageError("--http records a server at a URL: start it, and give its URL as --target")
     else:
-        _record_streams(peer, scribe, output)
+        _record_streams(peer, recording, output)
 
 
-def _record_streams(peer: ServerTarget, scribe: "Scribe", output: Path) -> None:
+def _record_streams(peer: ServerTarget, recording: "Recording", output: Path) -> None:
     from antiphon.testing.cassette.format import CassetteBroken
-    from antiphon.testing.cassette.record_proxy import Relay
+    from antiphon.testing.cassette.recording import RecordingFile
+    from antiphon.testing.cassette.stdio import StdioProxy
 
     assert peer.command is not None
     try:
-        code = Relay(peer.command, scribe, lambda: scribe.cassette().save(output), peer.folder).run()
+        code = StdioProxy(peer.command, recording, RecordingFile(recording, output), peer.folder).run()
     except Disconnected as fault:
-        click.echo(f"Error: {fault}", err=True)
-        sys.exit(NOT_STARTED)
+        _fail(NOT_STARTED, fault)
     except CassetteBroken as fault:
         raise click.ClickException(str(fault)) from None
     sys.exit(code)
 
 
-def _record_http(peer: ServerTarget, scribe: "Scribe", output: Path, address: Address, hosts: tuple[str, ...]) -> None:
+def _record_http(
+    peer: ServerTarget, recording: "Recording", output: Path, address: Address, hosts: tuple[str, ...]
+) -> None:
     from antiphon.testing.cassette.format import CassetteBroken
-    from antiphon.testing.cassette.http_listener import run
-    from antiphon.testing.cassette.record_proxy import Gateway
+    from antiphon.testing.cassette.http import RecordingProxy, run
+    from antiphon.testing.cassette.recording import RecordingFile
 
-    def save() -> None:
-        cassette = scribe.cassette()
-        if cassette.entries:  # there may be an older recording in its place
-            cassette.save(output)
-
-    gateway = Gateway(peer.text, scribe, hosts=[*address.names, *hosts], rested=save)
+    file = RecordingFile(recording, output)
+    proxy = RecordingProxy(peer.text, recording, hosts=[*address.names, *hosts], after=file.save_when_idle)
     sockets = listen(address)
-    url = Address(host=address.host, port=address.port, path=gateway.path).url(sockets)
+    url = Address(host=address.host, port=address.port, path=proxy.path).url(sockets)
     try:
-        run(gateway, sockets, started=lambda: click.echo(f"Recording {peer.text} on {url}", err=True))
-        save()
+        run(proxy, sockets, started=lambda: click.echo(f"Recording {peer.text} on {url}", err=True))
+        count = file.save()
     except CassetteBroken as fault:
         raise click.ClickException(str(fault)) from None
-    count = len(scribe.cassette().entries)
     told = f"{count} {'entry' if count == 1 else 'entries'} in {output}" if count else "nothing: no client came"
     click.echo(f"Recorded {told}", err=True)
 
 
-# ``antiphon replay``: answers clients from a cassette.
-
-
-DRIFTED = 1
-BROKEN = 2
+# --- replay -------------------------------------------------------------------------------------------------------
 
 
 @click.command("replay")
-@click.argument("cassette", type=click.Path(path_type=Path))
+@_cassette
 @click.option("--http", is_flag=True, help="Answer over HTTP instead of standard streams.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any free port."
-)
+@_host
+@_port
 @click.option("--path", default="/mcp", show_default=True, help="Where on the host MCP is served.")
-@click.option("--allow-host", multiple=True, metavar="HOST", help="Also serve requests for this Host (* for all).")
+@_allow_host
 @click.option("--complete", is_flag=True, help="What was recorded and not asked for is a drift too.")
 def replay_command(
     *, cassette: Path, http: bool, host: str, port: int, path: str, allow_host: tuple[str, ...], complete: bool
@@ -141,63 +149,55 @@ def replay_command(
     antiphon replay session.json
     antiphon replay session.json --http --port 8000
     """
-    from antiphon.testing.cassette.replay_server import fresh
-    from antiphon.testing.cassette.replaying import Stage
+    from antiphon.testing.cassette.replaying import Replay
 
-    stage = Stage(load(cassette), fresh, _show)
+    replay = Replay(_load(cassette), _show_drift)
     if not http:
-        _play_streams(stage)
+        _replay_streams(replay)
     else:
-        _play_http(stage, cassette, Address(host=host, port=port, path=path), allow_host)
-    sys.exit(_told(stage, complete=complete))
+        _replay_http(replay, cassette, Address(host=host, port=port, path=path), allow_host)
+    left = replay.unplayed
+    if left:
+        click.echo(f"Not asked for: {visible(', '.join(entry.title for entry in left))}", err=True)
+    sys.exit(DRIFTED if replay.drifts or (complete and left) else 0)
 
 
-def load(path: Path) -> "Cassette":
-    """The cassette; exit code 2 if it is broken."""
+def _load(path: Path) -> "Cassette":
+    """Return the cassette; exit with code 2 if it is broken."""
     from antiphon.testing.cassette.format import Cassette, CassetteBroken
 
     try:
         return Cassette.load(path)
     except CassetteBroken as fault:
-        click.echo(f"Error: {fault}", err=True)
-        sys.exit(BROKEN)
+        _fail(BROKEN, fault)
 
 
-def _play_streams(stage: "Stage") -> None:
-    from antiphon.testing.cassette.replay_server import play
+def _replay_streams(replay: "Replay") -> None:
+    from antiphon.testing.cassette.stdio import replay_on_stdio
 
     def stop(*_: object) -> None:
         raise SystemExit
 
     signal.signal(signal.SIGTERM, stop)
     try:
-        play(stage)
+        replay_on_stdio(replay)
     except (KeyboardInterrupt, SystemExit):
         return
 
 
-def _play_http(stage: "Stage", cassette: Path, address: Address, hosts: tuple[str, ...]) -> None:
-    from antiphon.testing.cassette.http_listener import run
-    from antiphon.testing.cassette.replay_server import Endpoint
+def _replay_http(replay: "Replay", cassette: Path, address: Address, hosts: tuple[str, ...]) -> None:
+    from antiphon.testing.cassette.http import ReplayApp, run
 
     sockets = listen(address)
-    endpoint = Endpoint(stage, path=address.path, hosts=[*address.names, *hosts])
-    run(endpoint, sockets, started=lambda: click.echo(f"Playing {cassette} on {address.url(sockets)}", err=True))
+    app = ReplayApp(replay, path=address.path, hosts=[*address.names, *hosts])
+    run(app, sockets, started=lambda: click.echo(f"Playing {cassette} on {address.url(sockets)}", err=True))
 
 
-def _show(drift: "Drift") -> None:
+def _show_drift(drift: "Drift") -> None:
     click.echo(f"Not as recorded: {visible(str(drift))}\n", err=True)
 
 
-def _told(stage: "Stage", *, complete: bool) -> int:
-    left = stage.unplayed
-    if left:
-        click.echo(f"Not asked for: {visible(', '.join(entry.title for entry in left))}", err=True)
-    return DRIFTED if stage.drifts or (complete and left) else 0
-
-
-# ``antiphon verify``: sends a cassette's requests to a live server, and compares.
-
+# --- verify -------------------------------------------------------------------------------------------------------
 
 TABLE = """\b
 Exit codes:
@@ -208,8 +208,8 @@ Exit codes:
 
 
 @click.command("verify", epilog=TABLE)
-@click.argument("cassette", type=click.Path(path_type=Path))
-@click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")
+@_cassette
+@_target
 @click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send.")
 @click.option(
     "--secret", metavar="NAME=VALUE", multiple=True, help="What was redacted; NAME alone takes it from the environment."
@@ -243,32 +243,30 @@ def verify_command(
 
     peer = read_target(target)
     headers = read_headers(header, peer)
-    tape = load(cassette)
+    recorded = _load(cassette)
     try:
         verification = Verification(
-            tape,
-            lambda: _wire(peer, headers),
+            recorded,
+            lambda: _live_server(peer, headers),
             secrets=_secrets(secret),
             headers=headers,
             timeout=timeout,
             notifications=not replies_only,
         )
-        sys.exit(asyncio.run(_verified(verification)))
+        sys.exit(asyncio.run(_verify(verification)))
     except CassetteBroken as fault:
-        click.echo(f"Error: {cassette}: {fault}", err=True)
-        sys.exit(BROKEN)
+        _fail(BROKEN, f"{cassette}: {fault}")
     except NotStarted as fault:
-        click.echo(f"Error: {visible(str(fault))}", err=True)
-        sys.exit(NOT_STARTED)
+        _fail(NOT_STARTED, visible(str(fault)))
 
 
-def _wire(peer: ServerTarget, headers: dict[str, str]) -> "Wire":
-    from antiphon.testing.cassette.wire import HttpWire, PipeWire
+def _live_server(peer: ServerTarget, headers: dict[str, str]) -> "LiveServer":
+    from antiphon.testing.cassette.verifying import LiveProcess, LiveUrl
 
-    return HttpWire(peer.text, headers=headers) if peer.command is None else PipeWire(peer.command, cwd=peer.folder)
+    return LiveUrl(peer.text, headers=headers) if peer.command is None else LiveProcess(peer.command, cwd=peer.folder)
 
 
-async def _verified(verification: "Verification") -> int:
+async def _verify(verification: "Verification") -> int:
     counts = {"same": 0, "differs": 0, "skipped": 0}
     async for verdict in verification.verdicts():
         counts[verdict.status] += 1

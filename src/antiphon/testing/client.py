@@ -9,8 +9,8 @@ from antiphon.client.client import Client, OnProgress
 from antiphon.client.deadlines import Budget
 from antiphon.client.results import CallResult, Change, Complete, Discovery, Pending, PromptReply, ReadResult
 from antiphon.testing.answers import Asked, Script, asked_in, keyless_in
+from antiphon.testing.cassette.player import Player
 from antiphon.testing.cassette.recording import Recorder
-from antiphon.testing.cassette.replay_server import Player
 from antiphon.testing.outcome import Turn
 from antiphon.testing.safety import SafetyReport, check_replay_safety
 from antiphon.testing.servers import Connection

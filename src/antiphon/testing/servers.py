@@ -21,8 +21,8 @@ from antiphon import eras
 from antiphon.errors import AntiphonError, CallTimeout
 from antiphon.rounds.token import generate_key
 from antiphon.server.dispatch import Service
+from antiphon.testing.cassette.player import Player
 from antiphon.testing.cassette.recording import Recorder
-from antiphon.testing.cassette.replay_server import Player
 from antiphon.testing.transcript import waited
 from antiphon.transports.link import Around, Caller, Link, OnNotification, SessionLink, session_of
 from antiphon.types import JsonObject

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wires import META, Tape, note, result
+from conversation import META, Conversation, note, result
 
 from antiphon.testing.cassette import Cassette
-from antiphon.testing.cassette.replay_server import fresh
-from antiphon.testing.cassette.replaying import Stage, Visitor
+from antiphon.testing.cassette.replaying import Replay, ReplayClient
 from antiphon.types import JsonObject
 
 words = st.text(alphabet=st.sampled_from(list("ab${}:1 é")), min_size=1, max_size=6)
@@ -131,10 +130,10 @@ def interleaved(scripts: list[list[Any]], chance: random.Random) -> list[Any]:
 
 def recorded(made: list[Exchange], seed: int, chance: random.Random) -> str:
     ids = ids_from(seed)
-    tape = Tape()
+    tape = Conversation()
     for piece in interleaved([Speaker(each, ids).script() for each in made], chance):
         tape.hear(*piece)
-    return tape.scribe.cassette().to_json()
+    return tape.recording.cassette().to_json()
 
 
 @settings(max_examples=60, deadline=None)
@@ -148,26 +147,26 @@ def test_it_is_recorded_the_same_and_played_as_it_was(made: list[Exchange], seed
     assert text == recorded(made, 50_000, random.Random(seed))
     cassette = Cassette.from_json(text)
     assert cassette.to_json() == text
-    stage = Stage(cassette, fresh)
+    replay = Replay(cassette)
     order = list(made)
     if not any(each.pushes for each in made):
         random.Random(seed).shuffle(order)
     for each in order:
-        play(stage, each)
-    assert (stage.drifts, stage.unplayed) == ([], [])
+        play(replay, each)
+    assert (replay.drifts, replay.unplayed) == ([], [])
 
 
-def play(stage: Stage, exchange: Exchange) -> None:
+def play(replay: Replay, exchange: Exchange) -> None:
     """What the server gives this time is used; everything else must be what was recorded."""
-    visitor, speaker = Visitor(), Speaker(exchange, ids_from(900_000))
+    client, speaker = ReplayClient(), Speaker(exchange, ids_from(900_000))
     now: dict[Any, Any] = {}
-    """The tokens and ids that the stage gave, by those of the script."""
+    """The tokens and ids that the replay gave, by those of the script."""
     for (_, message), *expected in speaker.script():
         if "method" not in message:
             message["id"] = now[message["id"]]
         elif "requestState" in message["params"]:
             message["params"]["requestState"] = now[message["params"]["requestState"]]
-        told = [cue.message for cue in stage.heard(visitor, message)]
+        told = [each.message for each in replay.answer(client, message)]
         assert [as_scripted(scripted, real, now) for (_, scripted), real in zip(expected, told, strict=True)] == [
             scripted for _, scripted in expected
         ]

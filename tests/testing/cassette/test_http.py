@@ -13,16 +13,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wires import META, Tape, call, note, request, result, said
+from conversation import META, Conversation, call, note, request, result, said
 
 from antiphon import Accepted, Client, Context, Refused, Server
 from antiphon.testing.cassette import Cassette
-from antiphon.testing.cassette.record_proxy import Gateway
-from antiphon.testing.cassette.recording import Scribe
-from antiphon.testing.cassette.replay_server import Endpoint, fresh
-from antiphon.testing.cassette.replaying import Stage
-from antiphon.testing.cassette.verifying import Verification
-from antiphon.testing.cassette.wire import HttpWire
+from antiphon.testing.cassette.http import RecordingProxy, ReplayApp
+from antiphon.testing.cassette.recording import Recording
+from antiphon.testing.cassette.replaying import Replay
+from antiphon.testing.cassette.verifying import LiveUrl, Verification
 from antiphon.testing.suite.model import Place, Target
 from antiphon.testing.suite.servers import Instance
 
@@ -43,19 +41,19 @@ def app() -> Server:
     return app
 
 
-class Recording:
+class Recorded:
     def __init__(self, live: Live, target: str, **options: Any) -> None:
-        self.scribe = Scribe(**options)
-        self.url = f"http://127.0.0.1:{live(Gateway(target, self.scribe))}{urlsplit(target).path}"
+        self.recording = Recording(**options)
+        self.url = f"http://127.0.0.1:{live(RecordingProxy(target, self.recording))}{urlsplit(target).path}"
 
     @property
     def cassette(self) -> Cassette:
-        return self.scribe.cassette()
+        return self.recording.cassette()
 
 
-def played(live: Live, cassette: Cassette) -> tuple[Stage, str]:
-    stage = Stage(cassette, fresh)
-    return stage, f"http://127.0.0.1:{live(Endpoint(stage))}/mcp"
+def played(live: Live, cassette: Cassette) -> tuple[Replay, str]:
+    replay = Replay(cassette)
+    return replay, f"http://127.0.0.1:{live(ReplayApp(replay))}/mcp"
 
 
 def served(live: Live, app: Server) -> str:
@@ -75,15 +73,15 @@ async def talk(url: str, era: str) -> list[Any]:
 @pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
 async def test_a_conversation_is_recorded_twice_the_same_and_played(app: Server, live: Live, era: str) -> None:
     target = served(live, app)
-    tapes = [Recording(live, target) for _ in range(2)]
+    tapes = [Recorded(live, target) for _ in range(2)]
     heard = [await talk(tape.url, era) for tape in tapes]
     assert heard[0] == heard[1]
     assert [text for text in heard[0] if isinstance(text, str)] == ["Deployed to prod", "Deployed to test"]
     assert tapes[0].cassette.to_json() == tapes[1].cassette.to_json()
-    stage, url = played(live, tapes[0].cassette)
+    replay, url = played(live, tapes[0].cassette)
     assert await talk(url, era) == heard[0]
-    assert (stage.drifts, stage.unplayed) == ([], [])
-    verification = Verification(tapes[0].cassette, lambda: HttpWire(target))
+    assert (replay.drifts, replay.unplayed) == ([], [])
+    verification = Verification(tapes[0].cassette, lambda: LiveUrl(target))
     assert [each.diff or each.status async for each in verification.verdicts()] == ["same"] * len(
         tapes[0].cassette.entries
     )
@@ -102,7 +100,7 @@ async def test_streams_pass_as_they_come(live: Live) -> None:
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(heard.wait(), loop))
         return "heard"
 
-    tape = Recording(live, served(live, app))
+    tape = Recorded(live, served(live, app))
     async with Client(tape.url, timeout=10) as client:
         assert (await client.call_tool("slow", progress=lambda *_: heard.set())).text == "heard"
 
@@ -123,7 +121,7 @@ def test_bodies_pass_unchanged(live: Live) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    tape = Recording(live, f"http://127.0.0.1:{live(server)}/mcp")
+    tape = Recorded(live, f"http://127.0.0.1:{live(server)}/mcp")
     response = asked(tape.url + "?q=1", "POST", body, {"X-Tenant": "a"})
     assert seen == [("POST", b"/mcp", b"q=1", body), b"a"]
     assert response.body == body
@@ -148,14 +146,14 @@ def asked(url: str, method: str, body: bytes | None = None, headers: dict[str, s
 
 
 def test_a_server_that_is_not_there_is_a_502(live: Live) -> None:
-    tape = Recording(live, "http://127.0.0.1:9/mcp")
+    tape = Recorded(live, "http://127.0.0.1:9/mcp")
     response = asked(tape.url, "POST", json.dumps(call(1)).encode())
     assert response.status == 502
     assert b"cannot reach 127.0.0.1:9" in response.body
 
 
 def test_foreign_pages_are_not_let_through(live: Live) -> None:
-    tape = Recording(live, "http://127.0.0.1:9/mcp")
+    tape = Recorded(live, "http://127.0.0.1:9/mcp")
     for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
         assert asked(tape.url, "POST", b"{}", headers).status == 403
 
@@ -167,7 +165,7 @@ async def test_a_refusal_without_a_message_is_recorded_and_played(live: Live) ->
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send({"type": "http.response.body", "body": b"Who are you?"})
 
-    tape = Recording(live, f"http://127.0.0.1:{live(guarded)}/mcp")
+    tape = Recorded(live, f"http://127.0.0.1:{live(guarded)}/mcp")
     heard = []
     for place in (lambda: tape.url, lambda: played(live, tape.cassette)[1]):
         async with Client(place(), era="2026-07-28") as client:
@@ -194,7 +192,7 @@ async def test_a_client_that_leaves_is_left_by_the_server(live: Live) -> None:
             loop.call_soon_threadsafe(ended.set)
         return ""
 
-    tape = Recording(live, served(live, app))
+    tape = Recorded(live, served(live, app))
     async with Client(tape.url, era="2026-07-28") as client, asyncio.timeout(10):
         waiting = asyncio.ensure_future(client.call_tool("forever"))
         await begun.wait()
@@ -207,10 +205,10 @@ async def test_a_client_that_leaves_is_left_by_the_server(live: Live) -> None:
 
 
 def old() -> Cassette:
-    return Tape().hear(
+    return Conversation().hear(
         (">", request(0, "initialize")), ("<", result(0, protocolVersion="2025-11-25")), (">", note("initialized")),
         ("<", note("tools/list_changed")), (">", call(1)), ("<", said(1, "x")),
-    ).scribe.cassette()  # fmt: skip
+    ).recording.cassette()  # fmt: skip
 
 
 def test_a_session_has_a_stream_of_its_own(live: Live) -> None:
@@ -235,6 +233,7 @@ def test_what_an_endpoint_answers_to_the_rest(live: Live) -> None:
         ("POST", "/other", b"{}", 404),
         ("GET", "/mcp", None, 405),
         ("POST", "/mcp", b"nonsense", 400),
+        ("POST", "/mcp", b"[" * 900 + b"]" * 900, 400),
         ("POST", "/mcp", json.dumps(call([1])).encode(), 400),
         ("POST", "/mcp", json.dumps(note("initialized")).encode(), 202),
     ):
@@ -242,10 +241,10 @@ def test_what_an_endpoint_answers_to_the_rest(live: Live) -> None:
 
 
 def test_drift_is_an_error_in_the_reply(live: Live) -> None:
-    stage, url = played(live, old())
+    replay, url = played(live, old())
     reply = json.loads(asked(url, "POST", json.dumps(call(3, "y", _meta=META)).encode()).body)
     assert reply["error"]["message"] == "Not as recorded: tools/call y: it is not what was recorded"
-    assert len(stage.drifts) == 1
+    assert len(replay.drifts) == 1
 
 
 async def test_what_a_suite_sends_beside_its_messages_is_not_written(live: Live, tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ import pytest
 
 from antiphon import Accepted, Cancelled, Client, Declined, Root, Sample, Text
 from antiphon.testing.cassette.format import Cassette
-from antiphon.testing.cassette.record_proxy import Gateway
-from antiphon.testing.cassette.recording import Scribe
-from antiphon.testing.cassette.replay_server import Endpoint, fresh
-from antiphon.testing.cassette.replaying import Stage
+from antiphon.testing.cassette.http import RecordingProxy, ReplayApp
+from antiphon.testing.cassette.recording import Recording
+from antiphon.testing.cassette.replaying import Replay
 
 pytestmark = [pytest.mark.peers, pytest.mark.heavy]
 
@@ -99,11 +98,11 @@ def script(tmp_path: Path) -> Path:
 
 async def recorded(live: Live) -> Cassette:
     """A recording of the example, served by a fresh instance with a key of its own."""
-    scribe = Scribe()
+    recording = Recording()
     app = loaded(ROOT / "examples" / "asking" / f"{SITE}.py").app
     target = f"http://127.0.0.1:{live(app.asgi(path=f'/{SITE}/mcp'))}/{SITE}/mcp"
-    assert await ours(f"http://127.0.0.1:{live(Gateway(target, scribe))}") == OUTCOMES
-    return scribe.cassette()
+    assert await ours(f"http://127.0.0.1:{live(RecordingProxy(target, recording))}") == OUTCOMES
+    return recording.cassette()
 
 
 OUTCOMES = {each.name: each.outcome for each in CONVERSATIONS}
@@ -111,10 +110,10 @@ OUTCOMES = {each.name: each.outcome for each in CONVERSATIONS}
 
 @contextmanager
 def played(live: Live, cassette: Cassette) -> Iterator[str]:
-    stage = Stage(cassette, fresh)
-    yield f"http://127.0.0.1:{live(Endpoint(stage, path=f'/{SITE}/mcp'))}"
-    assert [str(drift) for drift in stage.drifts] == []
-    assert [entry.title for entry in stage.unplayed if entry.title.startswith("tools/call")] == []
+    replay = Replay(cassette)
+    yield f"http://127.0.0.1:{live(ReplayApp(replay, path=f'/{SITE}/mcp'))}"
+    assert [str(drift) for drift in replay.drifts] == []
+    assert [entry.title for entry in replay.unplayed if entry.title.startswith("tools/call")] == []
 
 
 async def test_a_recording_from_a_random_key_is_played_to_all_three_clients(

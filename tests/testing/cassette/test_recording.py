@@ -9,12 +9,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wires import FORM, META, NO, YES, Tape, asks, call, note, request, result, said
+from conversation import FORM, META, NO, YES, Conversation, asks, call, note, request, result, said
 
-from antiphon.testing.cassette.recording import Line, Scribe
-from antiphon.testing.cassette.volatile import HINT
-from antiphon.testing.cassette.volatile import KEY as KEY_OF_QUESTION
-from antiphon.wire import revisions
+from antiphon.testing.cassette.recording import Recording, read_json
+from antiphon.wire.revisions import KEY as KEY_OF_QUESTION
+from antiphon.wire.revisions import REQUEST
 
 SECRET = "hunter2-is-no-password"
 
@@ -23,7 +22,7 @@ SECRET = "hunter2-is-no-password"
 
 
 def test_all_rounds_of_a_call_are_one_entry() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(7, arguments={"env": "prod"})),
         ("<", asks(7, "sealed-1", confirm=FORM)),
         (">", call(8, arguments={"env": "prod"}, inputResponses={"confirm": YES}, requestState="sealed-1")),
@@ -39,7 +38,7 @@ def test_all_rounds_of_a_call_are_one_entry() -> None:
 
 
 def test_rounds_without_a_token_belong_to_the_call_that_they_repeat() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, arguments={"env": "a"})),
         (">", call(2, arguments={"env": "b"})),
         ("<", asks(2, confirm=FORM)),
@@ -53,7 +52,7 @@ def test_rounds_without_a_token_belong_to_the_call_that_they_repeat() -> None:
 
 
 def test_calls_that_have_the_same_token_are_told_apart_by_what_they_call() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, "x")),
         (">", call(2, "y")),
         ("<", asks(1, "constant", q=FORM)),
@@ -71,7 +70,7 @@ def test_calls_that_have_the_same_token_are_told_apart_by_what_they_call() -> No
 
 def test_a_token_that_is_used_twice_names_the_entry_that_it_comes_from() -> None:
     retry = {"inputResponses": {"q": YES}, "requestState": "sealed"}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", asks(1, "sealed", q=FORM)), (">", call(2, **retry)), ("<", said(2, "once")),
         (">", call(3, **retry)), ("<", said(3, "twice")),
     )  # fmt: skip
@@ -81,7 +80,7 @@ def test_a_token_that_is_used_twice_names_the_entry_that_it_comes_from() -> None
 
 
 def test_progress_logs_and_cancellation_belong_to_their_call() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, _meta={"progressToken": "p"})),
         (">", call(2, _meta={"progressToken": 1})),
         ("<", note("progress", progressToken=1, progress=1)),
@@ -100,7 +99,7 @@ def test_progress_logs_and_cancellation_belong_to_their_call() -> None:
 
 def test_a_subscription_is_one_entry_and_knows_what_came_before_its_news() -> None:
     ours = {"_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", request(1, "subscriptions/listen", tools=True)),
         ("<", note("subscriptions/acknowledged", **ours)),
         (">", call(2)),
@@ -109,7 +108,7 @@ def test_a_subscription_is_one_entry_and_knows_what_came_before_its_news() -> No
         ("<", note("tools/list_changed", **ours)),
         ("<", note("cancelled", requestId=1)),
     )
-    listening, _ = tape.scribe.cassette().entries
+    listening, _ = tape.recording.cassette().entries
     assert [turn.after for turn in listening.turns] == [None, None, 2, None, None]
     subscription = listening.turns[1].server["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]
     assert subscription == listening.turns[-1].server["params"]["requestId"] == "${id:1}"
@@ -120,7 +119,7 @@ def test_a_subscription_is_one_entry_and_knows_what_came_before_its_news() -> No
 
 def test_what_an_old_server_asks_and_what_is_answered_are_turns_of_the_call() -> None:
     push = {"jsonrpc": "2.0", "id": 1, **FORM}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", request(0, "initialize", clientInfo={"name": "x"})), ("<", result(0, protocolVersion="2025-11-25")),
         (">", note("initialized")),
         (">", call(1)), ("<", push), ("<", {**push, "id": 2}),
@@ -139,7 +138,7 @@ def test_what_an_old_server_asks_and_what_is_answered_are_turns_of_the_call() ->
 
 def test_calls_at_once_are_asked_in_turn() -> None:
     """On a pipe nothing says which call a question belongs to: the first that waits for nothing is taken."""
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call("a", "x")), (">", call("b", "y")), ("<", {"id": 1, **FORM}), ("<", {"id": 2, **FORM}),
         (">", result(2, **NO)), (">", result(1, **YES)), ("<", said("b", "y")), ("<", said("a", "x")),
     )  # fmt: skip
@@ -150,47 +149,65 @@ def test_calls_at_once_are_asked_in_turn() -> None:
 
 
 def test_what_a_server_sends_on_its_own_is_an_entry_that_knows_its_place() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", request(0, "initialize")), ("<", result(0)), (">", note("initialized")),
         ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])),
         ("<", note("tools/list_changed")),
     )  # fmt: skip
-    _, roots, news = tape.scribe.cassette().entries
+    _, roots, news = tape.recording.cassette().entries
     assert [roots.turns[0].after, news.turns[0].after] == [1, 1]
     assert roots.turns[1].client == {"id": "${id:1}", "result": {"roots": []}}
 
 
 def test_sessions_keep_the_same_ids_apart() -> None:
-    scribe = Scribe()
-    one, other = Line(), Line()
+    recording = Recording()
+    one, other = recording.connect(), recording.connect()
     one.session, other.session = "5f3a", "77aa"
-    for line, tool in ((one, "x"), (other, "y")):
-        scribe.sent(line, call(1, tool))
-    for line in (other, one):
-        scribe.came(line, said(1, str(line.session)))
-    first, second = scribe.cassette().entries
+    for connection, tool in ((one, "x"), (other, "y")):
+        connection.sent(call(1, tool))
+    for connection in (other, one):
+        connection.received(said(1, str(connection.session)))
+    first, second = recording.cassette().entries
     assert (first.session, second.session) == ("${session:1}", "${session:2}")
     assert [entry.turns[1].server["result"]["content"][0]["text"] for entry in (first, second)] == ["5f3a", "77aa"]
 
 
 def test_batches_are_recorded_message_by_message() -> None:
-    tape = Tape().hear((">", [call(1, "x"), call(2, "y")]), ("<", [said(2, "y"), said(1, "x")]))  # type: ignore[arg-type]
+    tape = Conversation().hear((">", [call(1, "x"), call(2, "y")]), ("<", [said(2, "y"), said(1, "x")]))  # type: ignore[arg-type]
     assert [len(entry) for entry in tape.turns()] == [2, 2]
 
 
 @pytest.mark.parametrize("noise", [None, 5, "text", {"id": 4}, {"id": 99, "result": {}}, [], {}])
 def test_what_belongs_to_nothing_is_left_out(noise: Any) -> None:
-    tape = Tape()
+    tape = Conversation()
     _ = (tape > noise) < noise
     assert tape.turns() == []
+
+
+@pytest.mark.parametrize(
+    "odd", [{"method": ["x"]}, {"method": "tools/call", "params": [1]}, {"method": {}, "params": 3}]
+)
+def test_what_makes_no_sense_is_recorded_as_it_is(odd: Any) -> None:
+    tape = Conversation().hear((">", {"id": [1], **odd}), ("<", {"id": [1], "result": 5}), ("<", odd), (">", odd))
+    assert tape.turns()[0] == [(">", {"id": "${id:1}", **odd}), ("<", {"id": "${id:1}", "result": 5})]
+
+
+def test_what_is_nested_too_deep_is_left_out() -> None:
+    deep: Any = {"id": 1, "result": {}}
+    for _ in range(900):
+        deep = {"id": 1, "result": deep}
+    tape = Conversation().hear((">", call(1)), ("<", deep), (">", {**deep, "method": "ping"}), ("<", said(1, "x")))
+    assert [len(entry) for entry in tape.turns()] == [2]
+    assert read_json(json.dumps(result(1, x=[[1]])).encode()) == result(1, x=[[1]])
+    assert read_json(b"[" * 900 + b"]" * 900) is None
 
 
 # --- what is another each time ------------------------------------------------------------------------------------
 
 
-def conversation(token: str, moment: str, order: str, first: int) -> Tape:
+def conversation(token: str, moment: str, order: str, first: int) -> Conversation:
     """One and the same conversation, with other tokens, times and numbers."""
-    tape = Tape(blind=["orderId", "$.result.structuredContent.took"])
+    tape = Conversation(blind=["orderId", "$.result.structuredContent.took"])
     at = {"at": moment, "orderId": order, "took": first}
     answered = {"requestState": token, "inputResponses": {"confirm": YES}}
     return tape.hear(
@@ -209,8 +226,8 @@ def conversation(token: str, moment: str, order: str, first: int) -> Tape:
 
 
 def test_two_recordings_of_the_same_conversation_are_the_same_file() -> None:
-    one = conversation("gAAAA", "2026-07-28T10:00:00Z", "order-7f3a9c", 1).scribe.cassette().to_json()
-    other = conversation("hBBBBBBB", "2027-01-01T00:00:00.5+02:00", "order-000001", 40).scribe.cassette().to_json()
+    one = conversation("gAAAA", "2026-07-28T10:00:00Z", "order-7f3a9c", 1).recording.cassette().to_json()
+    other = conversation("hBBBBBBB", "2027-01-01T00:00:00.5+02:00", "order-000001", 40).recording.cassette().to_json()
     # Only the number within a text that nobody listed is the server's own.
     assert one.replace('\\"took\\": 1}', "") == other.replace('\\"took\\": 40}', "")
 
@@ -230,7 +247,7 @@ def test_listed_fields_are_followed_wherever_the_client_or_the_server_repeats_th
 
 
 def test_the_clients_own_times_are_what_it_says() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, arguments={"since": "2026-07-28T10:00:00Z"})), ("<", said(1, "2026-07-28T10:00:00Z"))
     )
     ((asked, told),) = tape.turns()
@@ -239,7 +256,7 @@ def test_the_clients_own_times_are_what_it_says() -> None:
 
 
 def test_times_can_be_kept() -> None:
-    tape = Tape(keep_times=True).hear((">", call(1)), ("<", said(1, "2026-07-28T10:00:00Z")))
+    tape = Conversation(keep_times=True).hear((">", call(1)), ("<", said(1, "2026-07-28T10:00:00Z")))
     assert tape.turns()[0][1][1]["result"]["content"][0]["text"] == "2026-07-28T10:00:00Z"
 
 
@@ -249,7 +266,7 @@ def test_an_elicitation_id_is_found_in_its_url_too() -> None:
         "method": "elicitation/create",
         "params": {"mode": "url", "url": f"https://x/?e={id_}", "elicitationId": id_},
     }
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", asks(1, "s", sign_in=page)), ("<", note("elicitation/complete", elicitationId=id_))
     )
     (entry, complete) = tape.turns()
@@ -259,17 +276,17 @@ def test_an_elicitation_id_is_found_in_its_url_too() -> None:
 
 
 def test_what_every_request_repeats_stands_once() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, _meta={**META, "traceparent": "00-4bf9"})), (">", call(2, _meta={**META, "own": 1}))
     )
-    cassette = tape.scribe.cassette()
+    cassette = tape.recording.cassette()
     assert [party.meta for party in cassette.clients] == [META]
     assert [entry.turns[0].party for entry in cassette.entries] == [1, 1]
     assert [entry.turns[0].client["params"].get("_meta") for entry in cassette.entries] == [None, {"own": 1}]
 
 
 def test_a_text_that_looks_like_a_placeholder_stays_a_text() -> None:
-    tape = Tape().hear((">", call(1, arguments={"a": "${state:1} $${x}"})), ("<", said(1, "${id:1}")))
+    tape = Conversation().hear((">", call(1, arguments={"a": "${state:1} $${x}"})), ("<", said(1, "${id:1}")))
     ((asked, told),) = tape.turns()
     assert asked[1]["params"]["arguments"] == {"a": "${$}{state:1} $${$}{x}"}
     assert told[1]["result"]["content"][0]["text"] == "${$}{id:1}"
@@ -279,8 +296,8 @@ def test_a_text_that_looks_like_a_placeholder_stays_a_text() -> None:
 
 
 def test_secrets_are_nowhere_in_the_file() -> None:
-    scribe = Scribe(redact=["pin", "$.params.arguments.note", "X-Tenant-Key"])
-    line = Line()
+    recording = Recording(redact=["pin", "$.params.arguments.note", "X-Tenant-Key"])
+    connection = recording.connect()
     headers = {
         "Authorization": f"Bearer {SECRET}-a",
         "Cookie": f"sid={SECRET}-b; theme=dark",
@@ -290,10 +307,10 @@ def test_secrets_are_nowhere_in_the_file() -> None:
         "User-Agent": "x",
     }
     arguments = {"password": f"{SECRET}-d", "pin": 4711, "note": f"{SECRET}-e", "name": "Ada", "token": ""}
-    strand = scribe.sent(line, call(1, "login", arguments=arguments, _meta=META), headers)
+    exchange = connection.sent(call(1, "login", arguments=arguments, _meta=META), headers)
     echo = " ".join([*(f"{SECRET}-{letter}" for letter in "abcde"), "PIN 4711", "Ada"])
-    scribe.came(line, said(1, echo), near=strand)
-    cassette = scribe.cassette()
+    connection.received(said(1, echo), on=exchange)
+    cassette = recording.cassette()
     text = cassette.to_json()
     assert SECRET not in text
     assert "4711" not in text
@@ -315,8 +332,10 @@ def test_secrets_are_nowhere_in_the_file() -> None:
 
 
 def test_a_secret_is_found_in_what_was_said_before_it_was_known() -> None:
-    tape = Tape().hear((">", call(1)), ("<", said(1, f"use {SECRET}")), (">", call(2, arguments={"secret": SECRET})))
-    assert SECRET not in tape.scribe.cassette().to_json()
+    tape = Conversation().hear(
+        (">", call(1)), ("<", said(1, f"use {SECRET}")), (">", call(2, arguments={"secret": SECRET}))
+    )
+    assert SECRET not in tape.recording.cassette().to_json()
 
 
 def test_a_schema_may_speak_of_passwords() -> None:
@@ -324,16 +343,16 @@ def test_a_schema_may_speak_of_passwords() -> None:
         "method": "elicitation/create",
         "params": {"requestedSchema": {"properties": {"password": {"type": "string"}}}},
     }
-    tape = Tape().hear((">", call(1)), ("<", asks(1, q=form)))
+    tape = Conversation().hear((">", call(1)), ("<", asks(1, q=form)))
     assert tape.turns()[0][1][1]["result"]["inputRequests"]["q"] == form
 
 
 @pytest.mark.parametrize("path", ["$.a[", "$a", ""])
 def test_a_path_that_makes_no_sense_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="path"):
-        Scribe(blind=[path])
+        Recording(blind=[path])
     with pytest.raises(ValueError, match="path"):
-        Scribe(redact=[path])
+        Recording(redact=[path])
 
 
 KEY = '-----BEGIN\n"quoted" \\ key-with-é\nEND-----'
@@ -344,8 +363,8 @@ def test_a_secret_is_found_in_json_that_repeats_it(ascii_only: bool) -> None:
     content = {"private_key": KEY, "n": 1}
     inner = json.dumps(content, ensure_ascii=ascii_only)
     texts = [{"type": "text", "text": text} for text in (inner, json.dumps({"body": inner}), f"got {KEY}!")]
-    tape = Tape().hear((">", call(1)), ("<", result(1, structuredContent=content, content=texts)))
-    written = tape.scribe.cassette().to_json()
+    tape = Conversation().hear((">", call(1)), ("<", result(1, structuredContent=content, content=texts)))
+    written = tape.recording.cassette().to_json()
     assert "quoted" not in written
     assert "key-with" not in written
     told = tape.turns()[0][1][1]["result"]
@@ -356,7 +375,7 @@ def test_a_secret_is_found_in_json_that_repeats_it(ascii_only: bool) -> None:
 
 def test_the_fields_of_a_json_text_are_fields() -> None:
     text = '[{"session_token": "abcd.efgh-ijkl", "apiKey":"k7", "pin": 12, "token": null, "user": "\\u0041da"}]'
-    tape = Tape(redact=["pin"]).hear(
+    tape = Conversation(redact=["pin"]).hear(
         (">", call(1)), ("<", said(1, text)), (">", call(2, arguments={"as": "abcd.efgh-ijkl"})),
     )  # fmt: skip
     (_, told), (again,) = tape.turns()
@@ -369,13 +388,13 @@ def test_the_fields_of_a_json_text_are_fields() -> None:
 
 def test_json_within_json_has_fields_too() -> None:
     inner = json.dumps({"access_token": "abcd.efgh-ijkl"})
-    tape = Tape().hear((">", call(1)), ("<", said(1, json.dumps({"body": inner}))))
-    assert "abcd" not in tape.scribe.cassette().to_json()
+    tape = Conversation().hear((">", call(1)), ("<", said(1, json.dumps({"body": inner}))))
+    assert "abcd" not in tape.recording.cassette().to_json()
 
 
 @pytest.mark.parametrize("text", ["{", "[1, ", '{"password": "x"', "[" * 5000, "{]", '{"password": x}'])
 def test_a_text_that_is_almost_json_stays_a_text(text: str) -> None:
-    tape = Tape().hear((">", call(1)), ("<", said(1, text)))
+    tape = Conversation().hear((">", call(1)), ("<", said(1, text)))
     assert tape.turns()[0][1][1]["result"]["content"][0]["text"] == text
 
 
@@ -385,7 +404,7 @@ def test_the_key_of_a_question_is_no_field_and_its_answer_is_one() -> None:
         "params": {"mode": "form", "message": "Your password?", "requestedSchema": {"type": "object"}},
     }
     answers = {"password": {"action": "accept", "content": {"value": "my-pass-9999"}}, "token": {"action": "decline"}}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", asks(1, "s", password=form, token=form)),
         (">", call(2, inputResponses=answers, requestState="s")), ("<", said(2, "thanks for my-pass-9999")),
     )  # fmt: skip
@@ -400,7 +419,7 @@ def test_the_key_of_a_question_is_no_field_and_its_answer_is_one() -> None:
 
 def test_the_answer_to_an_old_servers_question_is_as_secret() -> None:
     push = {"id": 5, "method": "elicitation/create", "params": {"message": "?", "_meta": {KEY_OF_QUESTION: "password"}}}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", push), (">", result(5, action="accept", content={"value": "my-pass-9999"})),
         ("<", said(1, "thanks for my-pass-9999")),
     )  # fmt: skip
@@ -411,7 +430,7 @@ def test_the_answer_to_an_old_servers_question_is_as_secret() -> None:
 
 
 def test_each_value_of_a_secret_has_a_name_of_its_own() -> None:
-    tape = Tape()
+    tape = Conversation()
     for number, password in enumerate(("wrong-1234", "right-1234", "wrong-1234")):
         tape.hear((">", call(number, arguments={"password": password})), ("<", said(number, f"not {password}")))
     names = [entry[0][1]["params"]["arguments"]["password"] for entry in tape.turns()]
@@ -421,7 +440,7 @@ def test_each_value_of_a_secret_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("password", ["test", "Other", "PROD", "päss", "a1", "x"])
 def test_a_short_word_is_a_secret_in_its_field_only(password: str) -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, password, arguments={"password": password, "env": password})), ("<", said(1, f"in {password}")),
     )  # fmt: skip
     ((asked, told),) = tape.turns()
@@ -431,7 +450,7 @@ def test_a_short_word_is_a_secret_in_its_field_only(password: str) -> None:
 
 @pytest.mark.parametrize("password", ["hunter2", "4711", "aBcD", "a-b-", "longword"])
 def test_what_is_no_short_word_is_a_secret_everywhere(password: str) -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, "t", arguments={"password": password, "again": password})), ("<", said(1, f"in {password}.")),
     )  # fmt: skip
     ((asked, told),) = tape.turns()
@@ -441,7 +460,7 @@ def test_what_is_no_short_word_is_a_secret_everywhere(password: str) -> None:
 
 def test_the_words_of_the_protocol_are_never_secrets() -> None:
     words = ["tools/call", "delete_everything", "elicitation/create", "complete", "notes://everything", "text/markdown"]
-    tape = Tape()
+    tape = Conversation()
     for word in words:
         tape.hear((">", call(word, "delete_everything", arguments={"password": word, "name": word})))
     tape.hear((">", request(1, "resources/read", uri="notes://everything")))
@@ -457,18 +476,19 @@ def test_the_words_of_the_protocol_are_never_secrets() -> None:
 
 
 def test_a_long_secret_within_a_uri_is_not_written() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, arguments={"token": SECRET})), (">", request(2, "resources/read", uri=f"https://x/?key={SECRET}"))
     )
     assert tape.turns()[1][0][1]["params"]["uri"] == "https://x/?key=${secret:token}"
 
 
 def test_the_parts_of_a_header_have_names_of_their_own() -> None:
-    scribe, line = Scribe(), Line()
+    recording = Recording()
+    connection = recording.connect()
     headers = {"Authorization": f"Bearer {SECRET}", "Cookie": "sid=abc-123-def; theme=dark"}
-    strand = scribe.sent(line, call(1), headers)
-    scribe.came(line, said(1, f"Bearer {SECRET}, {SECRET}, abc-123-def, Bearer of the dark theme"), near=strand)
-    text = scribe.cassette().entries[0].turns[1].server["result"]["content"][0]["text"]
+    exchange = connection.sent(call(1), headers)
+    connection.received(said(1, f"Bearer {SECRET}, {SECRET}, abc-123-def, Bearer of the dark theme"), on=exchange)
+    text = recording.cassette().entries[0].turns[1].server["result"]["content"][0]["text"]
     assert text == (
         "${secret:authorization}, ${secret:authorization.credentials}, ${secret:cookie.sid}, Bearer of the dark theme"
     )
@@ -479,26 +499,22 @@ def test_the_parts_of_a_header_have_names_of_their_own() -> None:
 
 def hinted(id_: Any, of: Any) -> dict[str, Any]:
     """A question that says which call it belongs to."""
-    return {"id": id_, **FORM, "params": {**FORM["params"], "_meta": {HINT: of, KEY_OF_QUESTION: "confirm"}}}
-
-
-def test_the_names_of_its_hints_are_those_of_the_server() -> None:
-    assert (HINT, KEY_OF_QUESTION) == (revisions.REQUEST, revisions.KEY)
+    return {"id": id_, **FORM, "params": {**FORM["params"], "_meta": {REQUEST: of, KEY_OF_QUESTION: "confirm"}}}
 
 
 def test_a_question_belongs_to_the_call_that_it_names() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(7, "x")), (">", call(8, "y")), ("<", hinted(1, 8)), ("<", hinted(2, 7)),
         (">", result(2, **NO)), (">", result(1, **YES)), ("<", said(7, "x")), ("<", said(8, "y")),
     )  # fmt: skip
     x, y = tape.turns()
     for entry, answer in ((x, NO), (y, YES)):
-        assert entry[0][1]["id"] == entry[1][1]["params"]["_meta"][HINT] == "${id:1}"
+        assert entry[0][1]["id"] == entry[1][1]["params"]["_meta"][REQUEST] == "${id:1}"
         assert entry[2][1]["result"] == answer
 
 
 def test_the_number_that_a_link_has_for_a_call_is_not_written() -> None:
     asked = {name: value for name, value in hinted(0, 7).items() if name != "id"}
-    tape = Tape().hear((">", call(1)), ("<", asks(1, "s", confirm=asked)))
+    tape = Conversation().hear((">", call(1)), ("<", asks(1, "s", confirm=asked)))
     params = tape.turns()[0][1][1]["result"]["inputRequests"]["confirm"]["params"]
     assert params == {**FORM["params"], "_meta": {KEY_OF_QUESTION: "confirm"}}

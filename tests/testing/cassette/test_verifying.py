@@ -10,13 +10,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wires import META, MemoryWire, Tape, asks, call, note, result, said
+from conversation import META, Conversation, MemoryServer, asks, call, note, result, said
 
 from antiphon import Accepted, Client, Context, Server
 from antiphon.testing.cassette import Cassette, CassetteBroken, Recorder
-from antiphon.testing.cassette.verifying import NotStarted, Verdict, Verification
-from antiphon.testing.cassette.volatile import HINT, KEY
-from antiphon.testing.cassette.wire import Came, HttpWire, PipeWire
+from antiphon.testing.cassette.verifying import LiveProcess, LiveUrl, NotStarted, Received, Verdict, Verification
+from antiphon.wire.revisions import KEY, REQUEST
 
 
 def releases(greeting: str = "Deployed to", *, steps: int = 1) -> Server:
@@ -47,7 +46,7 @@ async def recording(app: Server, path: Path) -> Cassette:
 
 
 async def verdicts(cassette: Cassette, app: Server, **options: Any) -> list[Verdict]:
-    return [each async for each in Verification(cassette, lambda: MemoryWire(app), **options).verdicts()]
+    return [each async for each in Verification(cassette, lambda: MemoryServer(app), **options).verdicts()]
 
 
 async def test_a_server_with_another_key_is_the_same(tmp_path: Path) -> None:
@@ -75,8 +74,10 @@ async def test_notifications_count_unless_they_are_left_out(tmp_path: Path) -> N
 
 
 async def test_a_secret_has_to_be_given() -> None:
-    tape = Tape().hear((">", call(1, "login", arguments={"password": "open sesame"}, _meta=META)), ("<", said(1, "in")))
-    cassette = tape.scribe.cassette()
+    tape = Conversation().hear(
+        (">", call(1, "login", arguments={"password": "open sesame"}, _meta=META)), ("<", said(1, "in"))
+    )
+    cassette = tape.recording.cassette()
     with pytest.raises(
         CassetteBroken, match=r"entry 1 \(tools/call login\) sends \${secret:password}.*--secret password="
     ):
@@ -86,10 +87,10 @@ async def test_a_secret_has_to_be_given() -> None:
 
 
 async def test_what_cannot_be_asked_again_is_skipped() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, _meta=META)), (">", note("cancelled", requestId=1)), ("<", note("tools/list_changed")),
     )  # fmt: skip
-    found = await verdicts(tape.scribe.cassette(), releases())
+    found = await verdicts(tape.recording.cassette(), releases())
     assert [(each.status, each.reason) for each in found] == [
         ("skipped", "no reply to it was recorded"),
         ("skipped", "the server sent it on its own"),
@@ -100,7 +101,7 @@ class Chatty:
     """An old server on a wire, that asks for roots before it answers, and tells of changes."""
 
     def __init__(self) -> None:
-        self.came: list[Came] = []
+        self.came: list[Received] = []
         self.heard: list[Any] = []
 
     async def open(self) -> None: ...
@@ -111,31 +112,31 @@ class Chatty:
         self.heard.append(message)
         if message.get("method") == "tools/call":
             aside = [{"id": 77, "method": "roots/list"}, note("tools/list_changed")]
-            self.came += [Came(message=each) for each in (*aside, said(message["id"], "done"))]
+            self.came += [Received(message=each) for each in (*aside, said(message["id"], "done"))]
 
-    async def receive(self) -> Came:
+    async def receive(self) -> Received:
         return self.came.pop(0)
 
 
 async def test_what_a_server_says_of_its_own_accord_is_answered_and_not_compared() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])), (">", call(1)), ("<", said(1, "done"))
     )  # fmt: skip
     server = Chatty()
-    found = [each async for each in Verification(tape.scribe.cassette(), lambda: server).verdicts()]
+    found = [each async for each in Verification(tape.recording.cassette(), lambda: server).verdicts()]
     assert [each.status for each in found] == ["skipped", "same"]
     assert server.heard[1] == result(77, roots=[])
 
 
 async def test_a_server_that_says_nothing_is_not_waited_for_forever() -> None:
-    tape = Tape().hear((">", call(1, _meta=META)), ("<", asks(1, "s")))
-    silent = PipeWire([sys.executable, "-c", "import sys; sys.stdin.read()"])
+    tape = Conversation().hear((">", call(1, _meta=META)), ("<", asks(1, "s")))
+    silent = LiveProcess([sys.executable, "-c", "import sys; sys.stdin.read()"])
     with pytest.raises(NotStarted, match=r"did not answer within 0\.1 s"):
-        _ = [each async for each in Verification(tape.scribe.cassette(), lambda: silent, timeout=0.1).verdicts()]
+        _ = [each async for each in Verification(tape.recording.cassette(), lambda: silent, timeout=0.1).verdicts()]
 
 
 async def test_a_server_that_falls_silent_differs() -> None:
-    tape = Tape().hear((">", call(1)), ("<", said(1, "x")), (">", call(2)), ("<", said(2, "y")))
+    tape = Conversation().hear((">", call(1)), ("<", said(1, "x")), (">", call(2)), ("<", said(2, "y")))
     found = await answered(tape, said(1, "x"))
     assert [(each.status, each.reason) for each in found] == [
         ("same", ""),
@@ -146,18 +147,61 @@ async def test_a_server_that_falls_silent_differs() -> None:
 @pytest.mark.parametrize(
     ("wire", "says"),
     [
-        (lambda: PipeWire(["no-such-command"]), "Cannot start 'no-such-command'"),
+        (lambda: LiveProcess(["no-such-command"]), "Cannot start 'no-such-command'"),
         (
-            lambda: PipeWire([sys.executable, "-c", "raise SystemExit(4)"]),
+            lambda: LiveProcess([sys.executable, "-c", "raise SystemExit(4)"]),
             "ended \\(exit code 4\\)",
         ),
-        (lambda: HttpWire("http://127.0.0.1:9/mcp"), "Cannot connect to 127.0.0.1:9"),
+        (lambda: LiveUrl("http://127.0.0.1:9/mcp"), "Cannot connect to 127.0.0.1:9"),
     ],
 )
 async def test_a_server_that_does_not_start_is_said(wire: Any, says: str) -> None:
-    tape = Tape().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
+    tape = Conversation().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
     with pytest.raises(NotStarted, match=says):
-        _ = [each async for each in Verification(tape.scribe.cassette(), wire).verdicts()]
+        _ = [each async for each in Verification(tape.recording.cassette(), wire).verdicts()]
+
+
+ODD = """
+import json, sys
+for number, line in enumerate(sys.stdin):
+    message = json.loads(line)
+    print("just a print", flush=True)
+    if number == 1:
+        print('{"token": "sesame-99"', flush=True)
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}), flush=True)
+"""
+
+
+async def test_a_server_that_writes_nonsense_differs_and_is_started_again() -> None:
+    tape = Conversation()
+    for number in range(6):
+        tape.hear((">", call(number)), ("<", result(number, content=[])))
+    server = [sys.executable, "-c", ODD]
+    found = [each async for each in Verification(tape.recording.cassette(), lambda: LiveProcess(server)).verdicts()]
+    assert [(each.status, each.reason) for each in found] == [
+        ("same", ""),
+        ("differs", "The server sent what is no message"),
+        ("same", ""),
+        ("differs", "The server sent what is no message"),
+        ("same", ""),
+        ("differs", "The server sent what is no message"),
+    ]
+
+
+async def test_a_message_that_is_nested_too_deep_differs() -> None:
+    tape = Conversation().hear((">", call(1)), ("<", said(1, "x")))
+    deep: Any = {}
+    for _ in range(900):
+        deep = [deep]
+    (found,) = await answered(tape, result(1, x=deep))
+    assert (found.status, found.reason) == ("differs", "The server sent what is no message")
+
+
+async def test_a_message_that_makes_no_sense_is_compared() -> None:
+    tape = Conversation().hear((">", call(1)), ("<", said(1, "x")))
+    for odd in ({"id": [1], "method": ["x"]}, {"method": {}}, {"id": {}, "result": []}):
+        (found,) = await answered(tape, odd)
+        assert found.status == "differs"
 
 
 # --- secrets ------------------------------------------------------------------------------------------------------
@@ -169,7 +213,7 @@ class Scripted:
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
         self.heard: list[tuple[Any, Any]] = []
-        self._came: asyncio.Queue[Came] = asyncio.Queue()
+        self._came: asyncio.Queue[Received] = asyncio.Queue()
 
     async def open(self) -> None: ...
 
@@ -179,21 +223,21 @@ class Scripted:
         self.heard.append((message, headers))
         if self.replies:
             reply = self.replies.pop(0)
-            self._came.put_nowait(Came(message=reply if "method" in reply else {**reply, "id": message["id"]}))
+            self._came.put_nowait(Received(message=reply if "method" in reply else {**reply, "id": message["id"]}))
 
-    async def receive(self) -> Came:
+    async def receive(self) -> Received:
         return await self._came.get()
 
 
-async def answered(tape: Tape, *replies: Any, **options: Any) -> list[Verdict]:
+async def answered(tape: Conversation, *replies: Any, **options: Any) -> list[Verdict]:
     wire = Scripted(*replies)
     return [
-        each async for each in Verification(tape.scribe.cassette(), lambda: wire, timeout=0.2, **options).verdicts()
+        each async for each in Verification(tape.recording.cassette(), lambda: wire, timeout=0.2, **options).verdicts()
     ]
 
 
-def login(text: str = "thanks for hunter2") -> Tape:
-    return Tape().hear((">", call(1, "login", arguments={"password": "hunter2"})), ("<", said(1, text)))
+def login(text: str = "thanks for hunter2") -> Conversation:
+    return Conversation().hear((">", call(1, "login", arguments={"password": "hunter2"})), ("<", said(1, text)))
 
 
 async def test_a_secret_is_the_one_that_was_given() -> None:
@@ -219,7 +263,7 @@ async def test_a_diff_of_what_came_shows_no_secrets() -> None:
 
 
 async def test_a_secret_of_the_servers_own_is_another_one_and_the_same_throughout() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1)), ("<", result(1, structuredContent={"token": "abcd-1234"}, content=[])),
         (">", call(2, arguments={"token": "abcd-1234"})), ("<", said(2, "abcd-1234 is valid")),
     )  # fmt: skip
@@ -236,14 +280,14 @@ async def test_a_key_that_has_quotes_and_lines_is_the_same_in_json() -> None:
         made = {"private_key": key}
         return result(id_, structuredContent=made, content=[{"type": "text", "text": json.dumps(made)}])
 
-    tape = Tape().hear((">", call(1)), ("<", told(1, 'BEGIN\n"a"\nEND')))
+    tape = Conversation().hear((">", call(1)), ("<", told(1, 'BEGIN\n"a"\nEND')))
     assert [each.status for each in await answered(tape, told(1, 'BEGIN\n"b\\"\nEND'))] == ["same"]
 
 
-def greeted(headers: dict[str, str], text: str) -> Tape:
-    tape = Tape()
-    strand = tape.scribe.sent(tape.line, call(1), headers)
-    tape.scribe.came(tape.line, said(1, text), near=strand)
+def greeted(headers: dict[str, str], text: str) -> Conversation:
+    tape = Conversation()
+    exchange = tape.connection.sent(call(1), headers)
+    tape.connection.received(said(1, text), on=exchange)
     return tape
 
 
@@ -260,7 +304,7 @@ async def test_a_header_that_was_not_given_cannot_be_repeated() -> None:
 
 
 async def test_a_header_that_the_wire_sends_is_not_sent_twice() -> None:
-    cassette = greeted({"authorization": "Bearer abcd-1234"}, "hi").scribe.cassette()
+    cassette = greeted({"authorization": "Bearer abcd-1234"}, "hi").recording.cassette()
     wire = Scripted(said(1, "hi"))
     options: Any = {"headers": {"Authorization": "Bearer x-99"}}
     _ = [each async for each in Verification(cassette, lambda: wire, **options).verdicts()]
@@ -271,11 +315,11 @@ async def test_which_call_asks_is_told_on_a_pipe_only() -> None:
     """A recording over HTTP holds for standard streams too, and the other way round."""
 
     def asking(hint: Any) -> Any:
-        meta = {KEY: "confirm"} if hint is None else {KEY: "confirm", HINT: hint}
+        meta = {KEY: "confirm"} if hint is None else {KEY: "confirm", REQUEST: hint}
         return {"id": 5, "method": "elicitation/create", "params": {"message": "Sure?", "_meta": meta}}
 
     for recorded, live in ((4, None), (None, 77), (4, 77)):
-        tape = Tape().hear(
+        tape = Conversation().hear(
             (">", call(4)), ("<", asking(recorded)), (">", result(5, action="decline")), ("<", said(4, "no"))
         )
         found = await answered_by(Asking(asking(live)), tape)
@@ -288,10 +332,10 @@ class Asking(Scripted):
     async def send(self, message: Any, headers: Any) -> None:
         if "method" in message:
             self.request = message["id"]
-            self._came.put_nowait(Came(message=self.replies[0]))
+            self._came.put_nowait(Received(message=self.replies[0]))
         else:
-            self._came.put_nowait(Came(message=said(self.request, "no")))
+            self._came.put_nowait(Received(message=said(self.request, "no")))
 
 
-async def answered_by(wire: Scripted, tape: Tape) -> list[Verdict]:
-    return [each async for each in Verification(tape.scribe.cassette(), lambda: wire, timeout=0.2).verdicts()]
+async def answered_by(wire: Scripted, tape: Conversation) -> list[Verdict]:
+    return [each async for each in Verification(tape.recording.cassette(), lambda: wire, timeout=0.2).verdicts()]

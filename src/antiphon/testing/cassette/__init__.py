@@ -1,8 +1,8 @@
-"""Cassettes: record a conversation, play it to a client, or hold a server to it."""
+"""Cassettes: record a conversation, replay it to a client, or verify a server with it."""
 
 from antiphon.testing.cassette.format import Cassette, CassetteBroken, Entry, Turn
 from antiphon.testing.cassette.matching import Drift, Drifted
+from antiphon.testing.cassette.player import Player
 from antiphon.testing.cassette.recording import Recorder
-from antiphon.testing.cassette.replay_server import Player
 
 __all__ = ["Cassette", "CassetteBroken", "Drift", "Drifted", "Entry", "Player", "Recorder", "Turn"]

@@ -1,8 +1,16 @@
-"""A cassette: a recorded conversation, as a value and as a file."""
+"""The format of a cassette: a recorded conversation as a value and as a file, and its placeholders.
+
+``${state:1}`` stands for a value that changes with every run. ``${kind:number}`` belongs to the entry that it stands
+in, ``${kind:number@entry}`` to another one; ``${time}`` and ``${secret:name}`` belong to none. A text that is one
+placeholder stands for any value, a placeholder within a text for a part of it. ``${$}`` is a dollar sign where a brace,
+or a placeholder, comes next.
+"""
 
 import json
 import os
 import re
+import secrets
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -10,26 +18,20 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from antiphon.errors import AntiphonError
+from antiphon.testing.cassette.fields import MAX_DEPTH, is_too_deep, mapped, params_of, texts_in
 from antiphon.types import JsonObject
-
-# Placeholders: ``${state:1}`` in a recording stands for a value that is another one each time.
-#
-# ``${kind:number}`` belongs to the entry that it stands in, ``${kind:number@entry}`` to another one; ``${time}`` and
-# ``${secret:name}`` belong to none. A text that is one placeholder stands for any value, a placeholder within a
-# text for a part of it. ``${$}`` is a dollar sign where a brace, or a placeholder, comes next.
-
 
 PATTERN: Final = re.compile(r"\$\{(?:(\$)|([a-z]+)(?::([\w.-]+))?(?:@(\d+))?)\}")
 TIME: Final = re.compile(
     r"\b\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d+)?(?:Z|[+-][0-2]\d:?[0-5]\d)?(?![\w:])"
 )
-"""A moment as RFC 3339 writes it; also without its zone, as Python often does."""
+"""A time as RFC 3339 writes it; also without its zone, as Python often does."""
 
 WITHOUT_NUMBER: Final = frozenset({"time", "secret"})
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """What a placeholder says."""
+    """A placeholder."""
 
     kind: str
     name: str = ""
@@ -47,7 +49,7 @@ Lookup: TypeAlias = Callable[[Ref], Any]
 
 
 def written(parts: list[Part]) -> str:
-    """Parts of a text as a recording has them; the literal ones may say anything."""
+    """Return the text of a recording that has these parts; the literal ones may say anything."""
     made: list[str] = []
     for part, after in zip(parts, [*parts[1:], ""], strict=False):
         if isinstance(part, Ref):
@@ -61,7 +63,7 @@ def written(parts: list[Part]) -> str:
 
 
 def parts_of(text: str) -> list[Part]:
-    """A text out of a recording, taken apart."""
+    """Split a text of a recording into literal parts and placeholders."""
     if "${" not in text:
         return [text]
     parts: list[Part] = []
@@ -83,44 +85,42 @@ def parts_of(text: str) -> list[Part]:
 
 
 def refs_in(value: Any) -> Iterator[Ref]:
-    """All placeholders of a message, in the order of its text."""
-    if isinstance(value, str):
-        yield from (part for part in parts_of(value) if isinstance(part, Ref))
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from refs_in(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from refs_in(item)
+    """Yield all placeholders of a message, in the order of its texts."""
+    return (part for text in texts_in(value) for part in parts_of(text) if isinstance(part, Ref))
 
 
 def filled(pattern: Any, lookup: Lookup) -> Any:
-    """A recorded message with values for its placeholders."""
-    if isinstance(pattern, str):
-        parts = parts_of(pattern)
-        if len(parts) == 1:
-            return lookup(parts[0]) if isinstance(parts[0], Ref) else parts[0]
-        return "".join(_text(lookup(part)) if isinstance(part, Ref) else part for part in parts)
-    if isinstance(pattern, dict):
-        return {name: filled(item, lookup) for name, item in pattern.items()}
-    if isinstance(pattern, list):
-        return [filled(item, lookup) for item in pattern]
-    return pattern
+    """Return a recorded message with values for its placeholders."""
+    return mapped(pattern, lambda value, _: _filled_text(value, lookup) if isinstance(value, str) else value)
+
+
+def _filled_text(text: str, lookup: Lookup) -> Any:
+    values = [lookup(part) if isinstance(part, Ref) else part for part in parts_of(text)]
+    if len(values) == 1:
+        return values[0]
+    return "".join(value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in values)
 
 
 def literal(value: Any) -> Any:
-    """A message as a recording has it when nothing in it is a placeholder."""
-    if isinstance(value, str):
-        return written([value])
-    if isinstance(value, dict):
-        return {name: literal(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [literal(item) for item in value]
-    return value
+    """Return a message as a recording has it when nothing in it is a placeholder."""
+    return mapped(value, lambda item, _: written([item]) if isinstance(item, str) else item)
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def fresh(ref: Ref, ids: Iterator[int]) -> Any:
+    """Return a value for a placeholder that has none yet; unique where the other side has to repeat it."""
+    match ref.kind:
+        case "id" | "progress":
+            return next(ids)
+        case "integer":
+            return int(ref.name)
+        case "number":
+            return int(ref.name) + 0.5
+        case "boolean":
+            return False
+        case "elicitation" | "task":
+            return str(uuid.uuid4())
+        case _:
+            return f"{ref.kind}-{ref.name}-{secrets.token_urlsafe(18)}"
 
 
 VERSION: Final = 1
@@ -130,15 +130,15 @@ SCHEMA: Final = Path(__file__).with_name("schema.json")
 _KINDS: Final = WITHOUT_NUMBER | {"id", "progress", "state", "cursor", "elicitation", "task", "session"}
 _BLIND: Final = frozenset({"text", "integer", "number", "boolean"})
 _KEPT_IN_ORDER: Final = frozenset({"properties", "inputRequests"})
-"""Objects whose order people see: the fields of a form, the questions of a round."""
+"""Objects whose order users see: the fields of a form, the questions of a round."""
 
 
 class CassetteBroken(AntiphonError):
-    """A file that is no cassette, or one that cannot be played: says which, where and why."""
+    """The file is no cassette, or cannot be read or written: says which, where and why."""
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Who sent a request: what every one of its messages repeats is written here, once."""
+    """A client: what every one of its requests repeats is written here, once."""
 
     meta: JsonObject = {}
     """The ``_meta`` that the protocol reserves: revision, name and capabilities of the client."""
@@ -146,19 +146,19 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One message of either side, without its ``jsonrpc``."""
+    """One message of the client or of the server, without its ``jsonrpc``."""
 
     client: JsonObject | None = None
     server: JsonObject | None = None
     party: int | None = msgspec.field(name="as", default=None)
-    """Which of the cassette's clients sent it, from 1."""
+    """The number of the client that sent it, from 1."""
     headers: dict[str, str] = {}
     status: int | None = None
-    """The HTTP status, where it was not the usual one."""
+    """The HTTP status, where it was not 200."""
     text: str | None = None
     """The HTTP body, where it was no message."""
     after: int | None = None
-    """It came when this entry had been played, from 1; for what a server sends on its own."""
+    """The number of the entry, from 1, after which it came; for what a server sends on its own."""
 
     @property
     def message(self) -> JsonObject:
@@ -174,7 +174,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 
     @property
     def title(self) -> str:
-        """A few words to recognise it by."""
+        """A few words to recognise the entry by."""
         return title_of(self.turns[0].message)
 
 
@@ -183,13 +183,13 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
     version: int = msgspec.field(name="antiphon-cassette")
     revision: str | None = None
-    """The older revision that a Client's link spoke, where the messages are those of the newest one all the same."""
+    """The older revision that a Client's link spoke; the messages are those of the newest one all the same."""
     clients: list[Party] = []
     entries: list[Entry]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Cassette":
-        """The cassette in a file; CassetteBroken says what is wrong with it, and where."""
+        """Read a file; raise CassetteBroken with the place if it is no cassette."""
         try:
             data = Path(path).read_bytes()
         except OSError as fault:
@@ -198,6 +198,7 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
     @classmethod
     def from_json(cls, data: str | bytes, *, name: str = "cassette") -> "Cassette":
+        """Read the text of a file; ``name`` is what errors call it."""
         plain = _parsed(data, name)
         try:
             cassette = msgspec.convert(plain, cls)
@@ -208,11 +209,11 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
     @property
     def is_old(self) -> bool:
-        """Whether it was recorded with a server of the older revisions, which begin with ``initialize``."""
+        """Whether the server was of an older revision, which begins with ``initialize``."""
         return any(entry.turns[0].message.get("method") == "initialize" for entry in self.entries)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it in one piece: whoever reads the file sees the old one or the new one."""
+        """Write the file in one piece: a reader sees the old one or the new one."""
         file = Path(path)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -223,15 +224,14 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
             raise CassetteBroken(f"{file}: cannot be written: {fault.strerror}") from None
 
     def to_json(self) -> str:
-        """Sorted and indented, so that two recordings can be compared line by line."""
+        """Return the text of the file, sorted and indented, so that two recordings can be compared line by line."""
         return json.dumps(_sorted(msgspec.to_builtins(self)), indent=2, ensure_ascii=False) + "\n"
 
 
 def title_of(message: JsonObject) -> str:
-    """A few words to recognise a message by: ``tools/call deploy``."""
-    params = message.get("params")
-    named = params if isinstance(params, dict) else {}
-    target = named.get("name", named.get("uri"))
+    """Return a few words to recognise a message by: ``tools/call deploy``."""
+    params = params_of(message)
+    target = params.get("name", params.get("uri"))
     method = str(message.get("method") or "an answer")
     return f"{method} {target}" if isinstance(target, str) else method
 
@@ -245,6 +245,8 @@ def _parsed(data: str | bytes, name: str) -> JsonObject:
         raise CassetteBroken(f"{name}:{fault.lineno}:{fault.colno}: not JSON: {fault.msg}") from None
     except RecursionError:
         raise CassetteBroken(f"{name}: nested too deep") from None
+    if is_too_deep(plain, MAX_DEPTH + 10):
+        raise CassetteBroken(f"{name}: nested too deep")
     version = plain.get("antiphon-cassette") if isinstance(plain, dict) else None
     if not isinstance(plain, dict) or type(version) is not int:
         raise CassetteBroken(f'{name}: not a cassette: it does not say "antiphon-cassette": {VERSION}')
@@ -259,37 +261,33 @@ def _parsed(data: str | bytes, name: str) -> JsonObject:
 
 
 def _placed(fault: msgspec.ValidationError) -> str:
-    """msgspec's words with the place in front: ``entries[2].turns[0]: ...``."""
+    """Return msgspec's error with the place in front: ``entries[2].turns[0]: ...``."""
     told, _, place = str(fault).partition(" - at `$")
     return f"{place.removeprefix('.').removesuffix('`') or 'the cassette'}: {told}"
 
 
 def _check(cassette: Cassette, name: str) -> None:
-    """What types cannot say."""
+    """Check what types cannot say."""
     for number, entry in enumerate(cassette.entries):
         if not entry.turns:
             raise CassetteBroken(f"{name}: entries[{number}].turns: an entry has at least one turn")
         for index, turn in enumerate(entry.turns):
-            place = f"entries[{number}].turns[{index}]"
-            problem = _problem(turn, cassette, number + 1)
+            problem = _problem(turn, cassette)
             if problem is not None:
-                raise CassetteBroken(f"{name}: {place}: {problem}")
+                raise CassetteBroken(f"{name}: entries[{number}].turns[{index}]: {problem}")
 
 
-def _problem(turn: Turn, cassette: Cassette, number: int) -> str | None:
+def _problem(turn: Turn, cassette: Cassette) -> str | None:
     if turn.client is not None and turn.server is not None:
         return "a turn is either the client's or the server's"
     if turn.client is None and turn.server is None and turn.text is None and turn.status is None:
         return "a turn needs a message: client or server"
     if turn.party is not None and not 0 < turn.party <= len(cassette.clients):
         return f"as: there is no client {turn.party}"
-    if turn.after is not None and not 0 < turn.after < max(number, len(cassette.entries) + 1):
+    if turn.after is not None and not 0 < turn.after <= len(cassette.entries):
         return f"after: there is no entry {turn.after}"
-    for ref in refs_in(turn.message):
-        problem = _unknown(ref, len(cassette.entries))
-        if problem is not None:
-            return problem
-    return None
+    problems = (_unknown(ref, len(cassette.entries)) for ref in refs_in(turn.message))
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def _unknown(ref: Ref, entries: int) -> str | None:

@@ -1,55 +1,43 @@
-"""Matching: whether a message is the one that was recorded, whatever its tokens are this time."""
+"""Match a message with a recorded one, whatever its tokens are this time, and show how they differ."""
 
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.testing.cassette.format import TIME, Part, Ref, literal, parts_of, title_of, written
+from antiphon.testing.cassette.fields import TYPES, Place, Redaction, forms, is_protocols, mapped, wherever
+from antiphon.testing.cassette.format import TIME, Lookup, Part, Ref, literal, parts_of, title_of, written
 from antiphon.testing.cassette.placeholders import OWN, TRACING
-from antiphon.testing.cassette.secrets import Redaction, forms, wherever
-from antiphon.testing.cassette.volatile import Place, is_protocols
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN
 
 
 class Unbound:
-    """Stands for the value of a placeholder that none was seen for yet."""
+    """The value of a placeholder that has none."""
 
 
 UNBOUND: Final = Unbound()
+"""No value was seen yet."""
 MISSING: Final = Unbound()
-"""Stands for the value of a secret that cannot come, because nobody has sent it."""
-Known = Callable[[Ref], Any]
-"""The value of a placeholder, or UNBOUND, or MISSING."""
-
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "text": (str,),
-    "integer": (int,),
-    "number": (float, int),
-    "boolean": (bool,),
-    "state": (str,),
-    "cursor": (str,),
-    "elicitation": (str,),
-    "task": (str,),
-    "id": (str, int),
-    "progress": (str, int, float),
-    "secret": (str, int, float),
-}
+"""The secret was not sent, so that the server cannot repeat it."""
 
 
 class Match:
-    """A recorded message against one that came: ``fits``, and the values that its placeholders have then."""
+    """Compares recorded messages with those that came; ``bound`` are the values of placeholders found on the way.
 
-    def __init__(self, known: Known) -> None:
+    ``known`` returns the value of a placeholder, or UNBOUND, or MISSING.
+    """
+
+    def __init__(self, known: Lookup) -> None:
         self._known = known
         self.bound: dict[Ref, Any] = {}
 
     def fits(self, pattern: Any, value: Any) -> bool:
+        """Return whether a value is the recorded one."""
         if isinstance(pattern, str):
             return self._text_fits(pattern, value)
         if isinstance(pattern, dict):
@@ -67,10 +55,10 @@ class Match:
         return _is_same(pattern, value)
 
     def shown(self, pattern: Any, value: Any) -> Any:
-        """A value as the recording would have it: what fits a placeholder is written as that placeholder."""
+        """Return a value as the recording would have it: what fits a placeholder is written as that placeholder."""
         if isinstance(pattern, str) and self.fits(pattern, value):
             return pattern
-        if isinstance(pattern, str) and type(value) in _TYPES["secret"] and "${secret:" in pattern:
+        if isinstance(pattern, str) and type(value) in TYPES["secret"] and "${secret:" in pattern:
             told = self._told(parts_of(pattern), _text(value))
             if told is not None:
                 return told
@@ -91,9 +79,9 @@ class Match:
         return isinstance(value, str) and self._parts_fit(parts, value)
 
     def _parts_fit(self, parts: list[Part], text: str) -> bool:
-        """Whether a text is made of these parts: a value that is not known yet ends where what follows it is found.
+        """Return whether a text has these parts: a value that is not known yet ends where what follows it is found.
 
-        It is found once and for all, so that the time this takes grows with the text and not with the ways to split it.
+        It is not looked for again: the time this takes grows with the text, and not with the ways to split it.
         """
         at = index = 0
         while index < len(parts):
@@ -111,7 +99,7 @@ class Match:
         return at == len(text)
 
     def _expression(self, part: Part) -> str:
-        """What finds a part that is known; there is never a second way to find it."""
+        """Return an expression for a part that is known; it never matches in two ways."""
         if isinstance(part, str):
             return re.escape(part)
         if part.kind == "time":
@@ -128,7 +116,7 @@ class Match:
         return isinstance(part, Ref) and part.kind != "time" and self._value(part) is UNBOUND
 
     def _told(self, parts: list[Part], text: str) -> str | None:
-        """A text that differs in its secrets alone, without them; None if it differs in more."""
+        """Return a text that differs in its secrets alone, without them; None if it differs in more."""
         apart: list[Part] = [
             Ref("secret", str(index)) if isinstance(part, Ref) and part.kind == "secret" else part
             for index, part in enumerate(parts)
@@ -152,7 +140,7 @@ class Match:
         if ref.kind == "time":
             return isinstance(value, str) and TIME.fullmatch(value) is not None
         known = self._value(ref)
-        if known is MISSING or type(value) not in _TYPES.get(ref.kind, (str,)):
+        if known is MISSING or type(value) not in TYPES.get(ref.kind, (str,)):
             return False
         if known is not UNBOUND:
             return _text(value) in _forms(_text(known)) if ref.kind == "secret" else _is_same(known, value)
@@ -163,7 +151,7 @@ class Match:
 
 
 def _least(part: Part) -> int:
-    """Letters that a value has at least."""
+    """Return how many characters a value has at least."""
     return int(isinstance(part, Ref) and part.kind == "secret")
 
 
@@ -172,7 +160,7 @@ def _text(value: Any) -> str:
 
 
 def _forms(secret: str) -> list[str]:
-    """A secret as it may stand in a text; the one that is known may itself have been read out of JSON."""
+    """Return a secret as it may stand in a text; the one that is known may itself have been read out of JSON."""
     try:
         inner: Any = json.loads(f'"{secret}"') if "\\" in secret else secret
     except ValueError:
@@ -181,7 +169,7 @@ def _forms(secret: str) -> list[str]:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Equal as JSON: 1 and 1.0 are, 1 and true are not."""
+    """Return whether two values are equal as JSON: 1 and 1.0 are, 1 and true are not."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
@@ -190,11 +178,11 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def content(message: JsonObject) -> JsonObject:
-    """What a client's message says: without who it is, how it counts, and what it leaves out or writes as empty."""
+    """Return what a client's message asks for, without what each client has of its own: name, ids, empty fields."""
     made = {name: value for name, value in message.items() if name not in {"jsonrpc", "id"}}
     error = made.get("error")
     if isinstance(error, dict):
-        return {"error": {"code": error.get("code")}}  # its words are each client's own
+        return {"error": {"code": error.get("code")}}  # the message is each client's own
     params = made.get("params")
     if not isinstance(params, dict):
         return {name: value for name, value in made.items() if value is not None}
@@ -213,15 +201,15 @@ def content(message: JsonObject) -> JsonObject:
     return made
 
 
-# Drift: a message that is not the one that was recorded, and how it differs.
+# --- drift --------------------------------------------------------------------------------------------------------
 
 
 _LONGEST: Final = 4_000
-"""Letters of a message that are looked at to find the nearest recorded one."""
+"""Characters of a message that are compared to find the nearest recorded one."""
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """One message that the recording does not have."""
+    """A message that the recording does not have."""
 
     title: str
     """What was sent: ``tools/call deploy``."""
@@ -235,7 +223,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drifted(AntiphonError):
-    """A conversation that did not go as it was recorded; ``drifts`` says how."""
+    """A conversation did not go as it was recorded; ``drifts`` says how."""
 
     def __init__(self, drifts: Iterable[Drift]) -> None:
         self.drifts = tuple(drifts)
@@ -249,15 +237,15 @@ class Candidate(NamedTuple):
     """From 1."""
     turn: int
     message: JsonObject
-    known: Known
+    known: Lookup
 
 
 def drift_from(message: JsonObject, candidates: list[Candidate], reason: str, key: str | None = None) -> Drift:
-    """How a client's message differs from the nearest of those that were recorded.
+    """Show how a client's message differs from the nearest of those that were recorded.
 
     ``key`` is that of the question which it answers.
     """
-    near = nearest(message, candidates)
+    near = _nearest(message, candidates)
     if near is None:
         return Drift(title=title_of(message), reason=reason)
     recorded, sent = content(near.message), content(message)
@@ -266,8 +254,8 @@ def drift_from(message: JsonObject, candidates: list[Candidate], reason: str, ke
     return Drift(title=title_of(message), reason=reason, diff=diff_of(recorded, shown, place, "sent now"))
 
 
-def nearest(message: JsonObject, candidates: list[Candidate]) -> Candidate | None:
-    """The candidate of the same method that has most in common with a message."""
+def _nearest(message: JsonObject, candidates: list[Candidate]) -> Candidate | None:
+    """Return the candidate of the same method that has most in common with a message."""
     same = [each for each in candidates if each.message.get("method") == message.get("method")]
     if len(same) < 2:
         return same[0] if same else None
@@ -280,32 +268,26 @@ def nearest(message: JsonObject, candidates: list[Candidate]) -> Candidate | Non
 
 
 def diff_of(one: Any, other: Any, one_name: str, other_name: str) -> str:
-    """A unified diff of two JSON values, indented."""
-    lines = difflib.unified_diff(pretty(one), pretty(other), one_name, other_name, n=3, lineterm="")
-    return "\n".join(lines)
-
-
-def pretty(value: Any) -> list[str]:
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
+    """Return a unified diff of two JSON values, indented."""
+    ours, theirs = (
+        json.dumps(each, indent=2, sort_keys=True, ensure_ascii=False).splitlines() for each in (one, other)
+    )
+    return "\n".join(difflib.unified_diff(ours, theirs, one_name, other_name, lineterm=""))
 
 
 def masked(shown: Any, message: JsonObject, redaction: Redaction, key: str | None = None) -> Any:
-    """What is to be shown of a message, without its secrets, and those that are known."""
+    """Return what is to be shown of a message, without its secrets and those that are known."""
     redaction.learn(message, {}, key)
     marks = dict(redaction.places(message, key))
 
     def hidden(value: Any, place: Place) -> Any:
-        if isinstance(value, dict):
-            return {name: hidden(item, (*place, name)) for name, item in value.items()}
-        if isinstance(value, list):
-            return [hidden(item, (*place, index)) for index, item in enumerate(value)]
         if isinstance(value, str) and "${secret:" in value:
-            return value  # it says what it has to
+            return value  # it names a secret already
         if place in marks:
             return str(Ref("secret", marks[place]))
         return _hidden(value, redaction) if isinstance(value, str) and not is_protocols(place) else value
 
-    return hidden(shown, ())
+    return mapped(shown, hidden)
 
 
 def _hidden(text: str, redaction: Redaction) -> str:

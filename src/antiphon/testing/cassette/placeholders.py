@@ -1,14 +1,30 @@
-"""Naming: what was heard becomes a cassette. Volatile values turn into placeholders, secrets into nothing at all."""
+"""Make a cassette of what was recorded: values that change with every run, and secrets, become placeholders."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
+from antiphon.testing.cassette.fields import (
+    LONG,
+    FieldSelector,
+    Place,
+    Redaction,
+    Side,
+    id_key,
+    is_protocols,
+    key_of,
+    mapped,
+    meta_of,
+    params_of,
+    volatile_in,
+    wherever,
+    without_call,
+)
 from antiphon.testing.cassette.format import TIME, VERSION, Cassette, Entry, Part, Party, Ref, Turn, written
-from antiphon.testing.cassette.secrets import LONG, Redaction, wherever
-from antiphon.testing.cassette.volatile import Place, Places, Side, is_protocols, key_of, volatile_in, without_hint
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 
@@ -20,32 +36,21 @@ _CARRIED: Final = re.compile(
     r"|x-forwarded-.*|x-real-ip|sec-.*|date|cache-control|pragma|traceparent|tracestate|baggage|priority"
     r"|mcp-method|mcp-name|mcp-protocol-version|mcp-session-id|last-event-id|server|vary|set-cookie|x-powered-by|etag"
 )
-"""Headers that HTTP, or the message itself, brings along."""
+"""Headers that HTTP, or the message itself, brings along: they are not recorded."""
 _FOLLOWED: Final = frozenset({"elicitation", "task", "text"})
 """Kinds whose values are looked for in other texts too."""
 _SHORT: Final = 4
 _LARGE: Final = 1000
-"""And at least to be taken for the same when the client repeats it whole."""
-_TYPES: Final[dict[type, str]] = {str: "text", bool: "boolean", int: "integer", float: "number"}
+"""A text of so many characters, or a number so large, is the server's where the client repeats it whole."""
+_KINDS: Final[dict[type, str]] = {str: "text", bool: "boolean", int: "integer", float: "number"}
 
 
-class Heard(msgspec.Struct, kw_only=True):
-    """A message as it was heard."""
-
-    side: Side
-    message: JsonObject
-    headers: dict[str, str] = {}
-    status: int | None = None
-    text: str | None = None
-    after: int | None = None
-
-
-class Strand(msgspec.Struct, kw_only=True, eq=False):
-    """One exchange under way: what was heard of it, and what it waits for."""
+class RecordedExchange(msgspec.Struct, kw_only=True, eq=False):
+    """The messages that belong together, as they went over the wire: an entry of the cassette."""
 
     number: int
     session: str | None = None
-    heard: list[Heard] = []
+    turns: list[Turn] = []
     open: int = 0
     """Requests of either side that were not answered yet."""
     state: str | None = None
@@ -56,24 +61,12 @@ class Strand(msgspec.Struct, kw_only=True, eq=False):
     after: int = 0
 
 
-class Namer:
-    """Makes cassettes out of strands."""
+class CassetteBuilder:
+    """Makes one cassette: the same for the same conversation, whatever its tokens, ids and times were."""
 
-    def __init__(self, *, blind: Iterable[str] = (), redact: Iterable[str] = (), keep_times: bool = False) -> None:
-        self._blind = Places(blind)
-        self._redact = list(redact)
-        Places(self._redact)  # a path that makes no sense is said at once
-        self._keep_times = keep_times
-
-    def cassette(self, strands: list[Strand]) -> Cassette:
-        """The same for the same conversation, whatever its tokens, ids and times were."""
-        return _Naming(self._blind, Redaction(self._redact), keep_times=self._keep_times).cassette(strands)
-
-
-class _Naming:
-    def __init__(self, blind: Places, redaction: Redaction, *, keep_times: bool) -> None:
-        self._blind = blind
-        self._redaction = redaction
+    def __init__(self, *, blind: Iterable[str], redact: Iterable[str], keep_times: bool) -> None:
+        self._blind = FieldSelector(blind)
+        self._redaction = Redaction(redact)
         self._keep_times = keep_times
         self._numbers: dict[tuple[int, str], int] = {}
         self._scopes: dict[tuple[int, str, Any], Ref] = {}
@@ -85,41 +78,41 @@ class _Naming:
         self._sessions: dict[str, str] = {}
         self._keys: dict[int, dict[Any, str]] = {}
 
-    def cassette(self, strands: list[Strand]) -> Cassette:
-        for strand in strands:
-            self._keys[strand.number] = _keys(strand)
-            for heard in strand.heard:
-                key = self._key_of(heard.message, heard.side, strand.number)
-                self._redaction.learn(heard.message, heard.headers, key)
-                self._redaction.learn_text(heard.text or "")
+    def build(self, exchanges: list[RecordedExchange]) -> Cassette:
+        for exchange in exchanges:
+            self._keys[exchange.number] = _keys(exchange)
+            for turn in exchange.turns:
+                self._redaction.learn(turn.message, turn.headers, self._key_of(turn.client, exchange.number))
+                self._redaction.learn_text(turn.text or "")
         for value, name in self._redaction.values.items():
             self._follow(value, Ref("secret", name))
-        entries = [self._entry(strand) for strand in strands if strand.heard]
+        entries = [self._entry(exchange) for exchange in exchanges if exchange.turns]
         return Cassette(version=VERSION, clients=self._parties, entries=entries)
 
-    def _entry(self, strand: Strand) -> Entry:
+    def _entry(self, exchange: RecordedExchange) -> Entry:
         session = None
-        if strand.session is not None:
-            session = self._sessions.setdefault(strand.session, f"${{session:{len(self._sessions) + 1}}}")
-        return Entry(session=session, turns=[self._turn(heard, strand.number) for heard in _in_order(strand.heard)])
+        if exchange.session is not None:
+            session = self._sessions.setdefault(exchange.session, f"${{session:{len(self._sessions) + 1}}}")
+        turns = [
+            (self._server_turn if turn.client is None else self._client_turn)(turn, exchange.number)
+            for turn in _in_order(exchange.turns)
+        ]
+        return Entry(session=session, turns=turns)
 
-    def _turn(self, heard: Heard, entry: int) -> Turn:
-        message = _without_hints({name: value for name, value in heard.message.items() if name != "jsonrpc"})
-        if heard.side == "server":
-            made = self._named(message, "server", entry) if message else None
-            text = None if heard.text is None else written(self._parts(heard.text, "server", entry))
-            headers = self._headers(heard.headers)
-            return Turn(server=made, status=heard.status, headers=headers, text=text, after=heard.after)
-        message, own = _without_own(message)
-        headers = self._headers(heard.headers)
-        party = None
-        if "method" in message and "id" in message:
-            common = {name: value for name, value in headers.items() if not name.startswith("mcp-param-")}
-            headers = {name: value for name, value in headers.items() if name not in common}
-            party = self._party(Party(meta=own, headers=common))
-        else:
-            headers = {}
-        return Turn(client=self._named(message, "client", entry), party=party, headers=headers)
+    def _server_turn(self, turn: Turn, entry: int) -> Turn:
+        made = None if turn.server is None else self._named(_without_calls(turn.server), "server", entry)
+        text = None if turn.text is None else written(self._parts(turn.text, "server", entry))
+        return structs.replace(turn, server=made, text=text, headers=self._headers(turn.headers))
+
+    def _client_turn(self, turn: Turn, entry: int) -> Turn:
+        message, own = _without_own(turn.message)
+        if "method" not in message or "id" not in message:
+            return Turn(client=self._named(message, "client", entry))
+        headers = self._headers(turn.headers)
+        common = {name: value for name, value in headers.items() if not name.startswith("mcp-param-")}
+        rest = {name: value for name, value in headers.items() if name not in common}
+        party = self._party(Party(meta=own, headers=common))
+        return Turn(client=self._named(message, "client", entry), party=party, headers=rest)
 
     def _party(self, party: Party) -> int | None:
         if not party.meta and not party.headers:
@@ -130,36 +123,37 @@ class _Naming:
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         kept = {name.lower(): value for name, value in headers.items() if not _CARRIED.fullmatch(name.lower())}
+        secrets = self._redaction.headers_in(kept)
         return {
-            name: self._redaction.header(name, written(self._parts(value, "client", 0))) for name, value in kept.items()
+            name: str(Ref("secret", name)) if name in secrets else written(self._parts(value, "client", 0))
+            for name, value in kept.items()
         }
 
     # --- one message ----------------------------------------------------------------------------------------------
 
     def _named(self, message: JsonObject, side: Side, entry: int) -> JsonObject:
         marks: dict[Place, Ref] = {}
+        key = self._key_of(message, entry) if side == "client" else None
         for place, value in self._blind.find(message):
-            kind = _TYPES.get(type(value))
+            kind = _KINDS.get(type(value))
             if kind is not None:
                 marks[place] = self._blinded(kind, value, side, entry)
-        for place, name in self._redaction.places(message, self._key_of(message, side, entry)):
+        for place, name in self._redaction.places(message, key):
             marks[place] = Ref("secret", name)
         for place, kind, value, owner in volatile_in(message, side):
-            if place[-1] == "requestId" and (entry, f"id {owner}", _key(value)) not in self._scopes:
+            if place[-1] == "requestId" and (entry, f"id {owner}", id_key(value)) not in self._scopes:
                 owner = "client"  # noqa: PLW2901 -- a server that ends a subscription names the client's id
             marks[place] = self._ref(kind, value, side, owner, entry)
-        made = self._walk(message, (), marks, side, entry)
-        assert isinstance(made, dict)
+
+        def named(value: Any, place: Place) -> Any:
+            return str(marks[place]) if place in marks else self._named_scalar(value, place, side, entry)
+
+        made: JsonObject = mapped(message, named)
+        if ("id",) in marks:
+            made["id"] = str(marks["id",])  # also one that is no scalar
         return made
 
-    def _walk(self, value: Any, place: Place, marks: dict[Place, Ref], side: Side, entry: int) -> Any:
-        mark = marks.get(place)
-        if mark is not None:
-            return str(mark)
-        if isinstance(value, dict):
-            return {name: self._walk(item, (*place, name), marks, side, entry) for name, item in value.items()}
-        if isinstance(value, list):
-            return [self._walk(item, (*place, index), marks, side, entry) for index, item in enumerate(value)]
+    def _named_scalar(self, value: Any, place: Place, side: Side, entry: int) -> Any:
         if isinstance(value, str):
             return written(self._parts(value, side, entry, place))
         if type(value) is int and side == "client" and abs(value) >= _LARGE:
@@ -167,13 +161,13 @@ class _Naming:
             return value if known is None else str(known)
         return value
 
-    def _key_of(self, message: JsonObject, side: Side, entry: int) -> str | None:
-        """The key of the question that a message of the client's answers, in the older revisions."""
-        is_answer = side == "client" and "method" not in message
-        return self._keys[entry].get(_key(message.get("id"))) if is_answer else None
+    def _key_of(self, message: JsonObject | None, entry: int) -> str | None:
+        """Return the key of the question that a message of the client answers, in the older revisions."""
+        is_answer = message is not None and "method" not in message
+        return self._keys[entry].get(id_key(message.get("id"))) if message is not None and is_answer else None
 
     def _parts(self, text: str, side: Side, entry: int, place: Place = ()) -> list[Part]:
-        """A text with the values in it that are known to be volatile or secret."""
+        """Split a text at the values in it that are known to be volatile or secret."""
         if side == "client" and _SHORT <= len(text) < LONG:
             known = self._local(self._whole.get(("text", (str, text))), entry)
             if known is not None:
@@ -189,7 +183,7 @@ class _Naming:
         return parts
 
     def _without_fields(self, text: str) -> list[Part]:
-        """A JSON text without the values of its secret fields."""
+        """Split a JSON text at the values of its secret fields."""
         parts: list[Part] = []
         at = 0
         for field in self._redaction.fields(text):
@@ -198,7 +192,7 @@ class _Naming:
         return [*parts, text[at:]] if at < len(text) or not parts else parts
 
     def _followed_by(self, found: str, text: str, entry: int, place: Place) -> Ref | None:
-        """The name of a value within a text; the protocol's own words are no secrets, whoever has them for one."""
+        """Return the name of a value within a text; the protocol's own words are never secrets."""
         ref = self._followed[found]
         if ref.kind == "secret" and is_protocols(place):
             is_part_of_uri = place[-1] == "uri" and len(found) >= LONG and found != text
@@ -206,7 +200,7 @@ class _Naming:
         return self._local(ref, entry)
 
     def _time(self, found: str, side: Side) -> Ref | None:
-        """The client's times are its own, unless the server gave them to it."""
+        """Name a time; the client's times are its own, unless the server gave them to it."""
         if side == "server":
             self._times.add(found)
         return Ref("time") if found in self._times else None
@@ -216,33 +210,32 @@ class _Naming:
     def _ref(self, kind: str, value: Any, sender: Side, owner: Side, entry: int) -> Ref:
         if kind in {"id", "progress"}:
             scope = f"{kind} {owner}"
-            return self._scopes.get((entry, scope, _key(value))) or self._new(kind, value, entry, scope=scope)
-        known = self._scopes.get((entry, kind, _key(value)))
+            return self._scopes.get((entry, scope, id_key(value))) or self._new(kind, value, entry, scope=scope)
+        known = self._scopes.get((entry, kind, id_key(value)))
         if known is None and (sender == "client" or kind in _FOLLOWED):
-            known = self._local(self._whole.get((kind, _key(value))), entry)
+            known = self._local(self._whole.get((kind, id_key(value))), entry)
         return known or self._new(kind, value, entry, scope=kind)
 
     def _blinded(self, kind: str, value: Any, sender: Side, entry: int) -> Ref:
-        """Short values are equal by chance: each is a new one, unless the client repeats what it was given."""
-        is_long = type(value) is str and len(value) >= LONG
-        if is_long or sender == "client":
-            known = self._scopes.get((entry, kind, _key(value)))
-            known = known or self._local(self._whole.get((kind, _key(value))), entry)
+        """Name a listed value: short ones are equal by chance, unless the client repeats what it was given."""
+        if sender == "client" or (type(value) is str and len(value) >= LONG):
+            known = self._scopes.get((entry, kind, id_key(value)))
+            known = known or self._local(self._whole.get((kind, id_key(value))), entry)
             if known is not None:
                 return known
         return self._new(kind, value, entry, scope=kind)
 
     def _local(self, known: Ref | None, entry: int) -> Ref | None:
-        """A name as the entry says it: its own without a number."""
+        """Return a name as an entry writes it: its own without the number of the entry."""
         return Ref(known.kind, known.name) if known is not None and known.entry == entry else known
 
     def _new(self, kind: str, value: Any, entry: int, *, scope: str) -> Ref:
         number = self._numbers[entry, kind] = self._numbers.get((entry, kind), 0) + 1
-        ref = Ref(kind, str(number))
-        self._scopes[entry, scope, _key(value)] = ref
-        self._whole[kind, _key(value)] = Ref(kind, str(number), entry)
+        ref, abroad = Ref(kind, str(number)), Ref(kind, str(number), entry)
+        self._scopes[entry, scope, id_key(value)] = ref
+        self._whole[kind, id_key(value)] = abroad
         if kind in _FOLLOWED and type(value) is str and len(value) >= LONG:
-            self._follow(value, Ref(kind, str(number), entry))
+            self._follow(value, abroad)
         return ref
 
     def _follow(self, value: str, ref: Ref) -> None:
@@ -267,30 +260,25 @@ def _split(parts: list[Part], pattern: re.Pattern[str], ref_of: Callable[[str], 
     return made
 
 
-def _keys(strand: Strand) -> dict[Any, str]:
-    """The keys of the questions that a server of the older revisions has put, by their ids."""
-    made: dict[Any, str] = {}
-    for heard in strand.heard:
-        key = key_of(heard.message)
-        if heard.side == "server" and "id" in heard.message and key is not None:
-            made[_key(heard.message["id"])] = key
-    return made
+def _keys(exchange: RecordedExchange) -> dict[Any, str]:
+    """Return the keys of the questions that a server of the older revisions has put, by their ids."""
+    questions = [turn.server for turn in exchange.turns if turn.server is not None and "id" in turn.server]
+    return {id_key(each["id"]): key for each in questions if (key := key_of(each)) is not None}
 
 
-def _without_hints(message: JsonObject) -> JsonObject:
-    """The questions of a round belong to its call: what a link below has numbered its own call with says nothing."""
+def _without_calls(message: JsonObject) -> JsonObject:
+    """Return a message without the ids that a link below has numbered its calls with, in the questions of a round."""
     result = message.get("result")
     asked = result.get("inputRequests") if isinstance(result, dict) else None
     if not isinstance(result, dict) or not isinstance(asked, dict):
         return message
-    return {**message, "result": {**result, "inputRequests": {key: without_hint(asked[key]) for key in asked}}}
+    return {**message, "result": {**result, "inputRequests": {key: without_call(asked[key]) for key in asked}}}
 
 
 def _without_own(message: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """A client's message without what all of its messages repeat, and that."""
-    params = message.get("params")
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    if not isinstance(params, dict) or not isinstance(meta, dict) or "id" not in message:
+    """Return a client's message without what all of its messages repeat, and that."""
+    params, meta = params_of(message), meta_of(message)
+    if not isinstance(params.get("_meta"), dict) or "id" not in message:
         return message, {}
     own = {name: meta[name] for name in OWN if name in meta}
     rest = {name: value for name, value in meta.items() if name not in own and name not in TRACING}
@@ -298,20 +286,15 @@ def _without_own(message: JsonObject) -> tuple[JsonObject, JsonObject]:
     return {**message, "params": {**params, "_meta": rest} if rest else params}, own
 
 
-def _in_order(heard: list[Heard]) -> list[Heard]:
-    """Answers that follow each other come in the order of their questions: who was faster is chance."""
-    asked = [each.message.get("id") for each in heard if each.side == "server" and "method" in each.message]
-    made: list[Heard] = []
-    run: list[Heard] = []
-    for each in heard:
-        if each.side == "client" and "method" not in each.message and each.message.get("id") in asked:
-            run.append(each)
-            continue
-        made += sorted(run, key=lambda answer: asked.index(answer.message.get("id")))
-        run = []
-        made.append(each)
-    return [*made, *sorted(run, key=lambda answer: asked.index(answer.message.get("id")))]
+def _in_order(turns: list[Turn]) -> list[Turn]:
+    """Put answers that follow each other in the order of their questions: which was faster is chance."""
+    asked = [turn.server.get("id") for turn in turns if turn.server is not None and "method" in turn.server]
 
+    def is_answer(turn: Turn) -> bool:
+        return turn.client is not None and "method" not in turn.client and turn.client.get("id") in asked
 
-def _key(value: Any) -> tuple[type, Any]:
-    return type(value), value if isinstance(value, str | int | float) else repr(value)
+    made: list[Turn] = []
+    for are_answers, run in groupby(turns, is_answer):
+        group = list(run)
+        made += sorted(group, key=lambda answer: asked.index(answer.message.get("id"))) if are_answers else group
+    return made

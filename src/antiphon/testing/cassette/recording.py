@@ -1,6 +1,8 @@
-"""The scribe: hears the messages of both sides, and knows which belong to one exchange."""
+"""Record a conversation: hear the messages of both sides, and find out which belong to one exchange."""
 
+import contextlib
 import os
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -9,214 +11,246 @@ from msgspec import structs
 
 from antiphon import eras
 from antiphon.errors import Refused
-from antiphon.testing.cassette.format import Cassette
-from antiphon.testing.cassette.placeholders import Heard, Namer, Strand
-from antiphon.testing.cassette.secrets import Redaction
-from antiphon.testing.cassette.volatile import HINT
+from antiphon.testing.cassette.fields import Redaction, id_key, is_too_deep, meta_of, params_of
+from antiphon.testing.cassette.format import Cassette, CassetteBroken, Turn
+from antiphon.testing.cassette.placeholders import CassetteBuilder, RecordedExchange
 from antiphon.transports.link import Around, OnNotification, tell
 from antiphon.types import JsonObject
-from antiphon.wire.revisions import PROGRESS_TOKEN, SUBSCRIPTION_ID
+from antiphon.wire.revisions import PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID
 
-_ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-_STREAMS: Final = frozenset({"subscriptions/listen"})
+PAUSE: Final = 1.0
+"""Seconds at least between two saves while the conversation goes on."""
+_ASKING: Final = ("tools/call", "prompts/get", "resources/read")
+_STREAM: Final = "subscriptions/listen"
 
 _decode = msgspec.json.Decoder().decode
 
 
-class Line:
-    """A connection, or a session: what ids are unique on."""
-
-    def __init__(self) -> None:
-        self.session: str | None = None
-        self.asked: dict[Any, Strand] = {}
-        """The client's requests that were not answered yet."""
-        self.pushed: dict[Any, Strand] = {}
-        """The server's requests that were not answered yet."""
-        self.greeting: Strand | None = None
-
-
-class Scribe:
-    """Writes down a conversation: ``sent`` by the client, ``came`` from the server; ``cassette()`` is what it has."""
+class Recording:
+    """A conversation that is recorded: its connections take the messages, ``cassette()`` returns what there is."""
 
     def __init__(self, *, blind: Iterable[str] = (), redact: Iterable[str] = (), keep_times: bool = False) -> None:
-        self._namer = Namer(blind=blind, redact=redact, keep_times=keep_times)
-        self._strands: list[Strand] = []
-        self._waiting: list[Strand] = []
+        self._options: dict[str, Any] = {"blind": list(blind), "redact": list(redact), "keep_times": keep_times}
+        CassetteBuilder(**self._options)  # raises ValueError for a path that makes no sense
+        self._exchanges: list[RecordedExchange] = []
+        self.waiting: list[RecordedExchange] = []
         """Exchanges whose last message asked for input, in the order in which they asked."""
-        self._latest = 0
+        self.latest = 0
         """The number of the client's latest request that is no retry."""
 
+    def connect(self) -> "RecordedConnection":
+        """Return another connection of this conversation."""
+        return RecordedConnection(self)
+
     def cassette(self) -> Cassette:
-        return self._namer.cassette(self._strands)
+        """Return what was recorded so far."""
+        return CassetteBuilder(**self._options).build(self._exchanges)
 
     @property
     def is_idle(self) -> bool:
-        return all(strand.open == 0 for strand in self._strands)
+        """Whether every request was answered."""
+        return all(exchange.open == 0 for exchange in self._exchanges)
 
-    # --- the client -----------------------------------------------------------------------------------------------
+    def begin(self, session: str | None) -> RecordedExchange:
+        """Return a new exchange."""
+        exchange = RecordedExchange(number=len(self._exchanges) + 1, session=session)
+        self._exchanges.append(exchange)
+        return exchange
 
-    def sent(self, line: Line, message: object, headers: Mapping[str, str] | None = None) -> Strand | None:
-        """Hear a message of the client's; what it belongs to, if it is a request."""
-        if isinstance(message, list):  # 2025-03-26 has batches
-            strands = [self.sent(line, each, headers) for each in message]
-            return next((strand for strand in strands if strand is not None), None)
-        if not isinstance(message, dict):
-            return None
-        heard = Heard(side="client", message=_copied(message), headers=dict(headers or {}))
-        method = message.get("method")
-        if method is None:
-            strand = line.pushed.pop(_key(message.get("id")), None)
-            if strand is not None:
-                strand.heard.append(heard)
-                strand.open -= 1
-        elif "id" in message:
-            return self._requested(line, message, heard)
-        else:
-            self._noted(line, message, heard)
-        return None
-
-    def _requested(self, line: Line, message: JsonObject, heard: Heard) -> Strand:
-        strand = self._continued(message) or self._begin(line)
-        if not strand.heard:
-            self._latest = strand.number
-            strand.is_stream = message["method"] in _STREAMS
-        strand.heard.append(heard)
-        strand.open += 1
-        strand.can_ask = message["method"] in _ASKING
-        token = _meta(message).get(PROGRESS_TOKEN)
-        if token is not None:
-            strand.tokens.add(_key(token))
-        line.asked[_key(message["id"])] = strand
-        if message["method"] == "initialize":
-            line.greeting = strand
-        return strand
-
-    def _noted(self, line: Line, message: JsonObject, heard: Heard) -> None:
-        method, params = message["method"], _params(message)
-        strand: Strand | None = None
-        if method == "notifications/initialized":
-            strand = line.greeting
-        elif method == "notifications/cancelled":
-            strand = line.asked.pop(_key(params.get("requestId")), None)
-            if strand is not None:
-                strand.open -= 1
-        elif method == "notifications/progress":
-            strand = self._in_hand(line)
-        if strand is None:
-            strand = self._begin(line)
-            self._latest = strand.number
-        strand.heard.append(heard)
-
-    def _continued(self, message: JsonObject) -> Strand | None:
-        """The exchange that a request goes on with: a retry echoes its token, or repeats the call with answers."""
-        params = _params(message)
+    def resume(self, message: JsonObject) -> RecordedExchange | None:
+        """Return the exchange that a request goes on with: a retry echoes its token, or repeats the call."""
+        params = params_of(message)
         state = params.get("requestState")
         if state is None and "inputResponses" not in params:
             return None
         same = [
-            strand
-            for strand in self._waiting
-            if strand.state == state and strand.heard[0].message.get("method") == message["method"]
+            exchange
+            for exchange in self.waiting
+            if exchange.state == state and exchange.turns[0].message.get("method") == message["method"]
         ]
-        alike = [strand for strand in same if _call(strand.heard[0].message) == _call(message)]
+        alike = [exchange for exchange in same if _call(exchange.turns[0].message) == _call(message)]
         chosen = next(iter(alike or (same if state is not None else [])), None)
         if chosen is not None:
-            self._waiting.remove(chosen)
+            self.waiting.remove(chosen)
         return chosen
 
-    def _begin(self, line: Line) -> Strand:
-        strand = Strand(number=len(self._strands) + 1, session=line.session)
-        self._strands.append(strand)
-        return strand
+
+class RecordedConnection:
+    """A connection, or a session: ids are unique on it. Messages are ``sent`` by the client, or ``received`` by it."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self.session: str | None = None
+        self._asked: dict[Any, RecordedExchange] = {}
+        """The client's requests that were not answered yet."""
+        self._pushed: dict[Any, RecordedExchange] = {}
+        """The server's requests that were not answered yet."""
+        self._handshake: RecordedExchange | None = None
+
+    # --- the client -----------------------------------------------------------------------------------------------
+
+    def sent(self, message: object, headers: Mapping[str, str] | None = None) -> RecordedExchange | None:
+        """Record a message of the client; return its exchange if it is a request."""
+        if isinstance(message, list):  # 2025-03-26 has batches
+            exchanges = [self.sent(each, headers) for each in message]
+            return next((exchange for exchange in exchanges if exchange is not None), None)
+        if not isinstance(message, dict) or is_too_deep(message):
+            return None
+        turn = Turn(client=_copied(message), headers=dict(headers or {}))
+        if message.get("method") is None:
+            exchange = self._pushed.pop(id_key(message.get("id")), None)
+            if exchange is not None:
+                exchange.turns.append(turn)
+                exchange.open -= 1
+        elif "id" in message:
+            return self._requested(message, turn)
+        else:
+            self._notified(message, turn)
+        return None
+
+    def _requested(self, message: JsonObject, turn: Turn) -> RecordedExchange:
+        exchange = self._recording.resume(message) or self._recording.begin(self.session)
+        if not exchange.turns:
+            self._recording.latest = exchange.number
+            exchange.is_stream = message["method"] == _STREAM
+        exchange.turns.append(turn)
+        exchange.open += 1
+        exchange.can_ask = message["method"] in _ASKING
+        token = meta_of(message).get(PROGRESS_TOKEN)
+        if token is not None:
+            exchange.tokens.add(id_key(token))
+        self._asked[id_key(message["id"])] = exchange
+        if message["method"] == "initialize":
+            self._handshake = exchange
+        return exchange
+
+    def _notified(self, message: JsonObject, turn: Turn) -> None:
+        exchange: RecordedExchange | None = None
+        if message["method"] == "notifications/initialized":
+            exchange = self._handshake
+        elif message["method"] == "notifications/progress":
+            exchange = self._likely()
+        elif message["method"] == "notifications/cancelled":
+            exchange = self._asked.pop(id_key(params_of(message).get("requestId")), None)
+            if exchange is not None:
+                exchange.open -= 1
+        if exchange is None:
+            exchange = self._recording.begin(self.session)
+            self._recording.latest = exchange.number
+        exchange.turns.append(turn)
 
     # --- the server -----------------------------------------------------------------------------------------------
 
-    def came(
+    def received(
         self,
-        line: Line,
         message: object,
         *,
-        near: Strand | None = None,
+        on: RecordedExchange | None = None,
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Hear a message of the server's; ``near`` is the exchange on whose stream it came."""
+        """Record a message of the server; ``on`` is the exchange on whose stream it came."""
         if isinstance(message, list):
             for each in message:
-                self.came(line, each, near=near, status=status, headers=headers)
-        if not isinstance(message, dict):
+                self.received(each, on=on, status=status, headers=headers)
+        if not isinstance(message, dict) or is_too_deep(message):
             return
-        heard = Heard(side="server", message=_copied(message), status=status, headers=dict(headers or {}))
+        turn = Turn(server=_copied(message), status=status, headers=dict(headers or {}))
         if message.get("method") is None:
-            self._answered(line, message, heard, near)
+            self._answered(message, turn, on)
             return
-        strand = self._meant(line, message, near)
-        if strand is None:
-            strand = self._begin(line)
-            strand.is_stream = True
-        if strand.is_stream and self._latest not in {0, strand.number, strand.after}:
-            strand.after = heard.after = self._latest
-        strand.heard.append(heard)
+        exchange = self._exchange_of(message, on)
+        if exchange is None:
+            exchange = self._recording.begin(self.session)
+            exchange.is_stream = True
+        if exchange.is_stream and self._recording.latest not in {0, exchange.number, exchange.after}:
+            exchange.after = self._recording.latest
+            turn = structs.replace(turn, after=exchange.after)
+        exchange.turns.append(turn)
         if "id" in message:
-            strand.open += 1
-            line.pushed[_key(message["id"])] = strand
+            exchange.open += 1
+            self._pushed[id_key(message["id"])] = exchange
 
-    def failed(self, line: Line, strand: Strand, *, status: int, text: str | None, headers: Mapping[str, str]) -> None:
-        """An HTTP response without a message."""
-        for id_ in [id_ for id_, each in line.asked.items() if each is strand]:
-            del line.asked[id_]
-        strand.heard.append(Heard(side="server", message={}, status=status, text=text, headers=dict(headers)))
-        strand.open -= 1
+    def failed(self, exchange: RecordedExchange, *, status: int, text: str | None, headers: Mapping[str, str]) -> None:
+        """Record an HTTP response without a message."""
+        self._forget(exchange)
+        exchange.turns.append(Turn(status=status, text=text, headers=dict(headers)))
+        exchange.open -= 1
 
-    def _answered(self, line: Line, message: JsonObject, heard: Heard, near: Strand | None) -> None:
-        strand = line.asked.pop(_key(message.get("id")), None)
-        if strand is None and message.get("id") is None:
+    def _forget(self, exchange: RecordedExchange | None) -> None:
+        """Drop the requests of an exchange: no other answer to them comes."""
+        self._asked = {id_: each for id_, each in self._asked.items() if each is not exchange}
+
+    def _answered(self, message: JsonObject, turn: Turn, on: RecordedExchange | None) -> None:
+        exchange = self._asked.pop(id_key(message.get("id")), None)
+        if exchange is None and message.get("id") is None:
             # An error about a request whose id could not be read.
-            strand = near or self._in_hand(line)
-            for id_ in [id_ for id_, each in line.asked.items() if each is strand]:
-                del line.asked[id_]
-        if strand is None:
+            exchange = on or self._likely()
+            self._forget(exchange)
+        if exchange is None:
             return
-        strand.heard.append(heard)
-        strand.open -= 1
+        exchange.turns.append(turn)
+        exchange.open -= 1
         result = message.get("result")
         if isinstance(result, dict) and _asks(result):
             state = result.get("requestState")
-            strand.state = state if isinstance(state, str) else None
-            self._waiting.append(strand)
+            exchange.state = state if isinstance(state, str) else None
+            self._recording.waiting.append(exchange)
 
-    def _meant(self, line: Line, message: JsonObject, near: Strand | None) -> Strand | None:
-        """The exchange that a request or a notification of the server's belongs to."""
-        method, params = message["method"], _params(message)
+    def _exchange_of(self, message: JsonObject, on: RecordedExchange | None) -> RecordedExchange | None:
+        """Return the exchange that a request or a notification of the server belongs to."""
+        method, params, meta = message["method"], params_of(message), meta_of(message)
         if method == "notifications/progress":
-            token = _key(params.get(PROGRESS_TOKEN))
-            return next((strand for strand in line.asked.values() if token in strand.tokens), near)
+            token = id_key(params.get(PROGRESS_TOKEN))
+            return next((exchange for exchange in self._asked.values() if token in exchange.tokens), on)
         if method == "notifications/cancelled":
-            id_ = _key(params.get("requestId"))
-            return line.pushed.pop(id_, None) or line.asked.get(id_) or near
-        subscription = _meta(message).get(SUBSCRIPTION_ID)
-        if subscription is not None:
-            return line.asked.get(_key(subscription), near)
-        hint = line.asked.get(_key(_meta(message).get(HINT)))
-        if hint is not None or near is not None:
-            return hint or near
-        return None if "id" not in message and method != "notifications/message" else self._in_hand(line)
+            id_ = id_key(params.get("requestId"))
+            return self._pushed.pop(id_, None) or self._asked.get(id_) or on
+        if meta.get(SUBSCRIPTION_ID) is not None:
+            return self._asked.get(id_key(meta[SUBSCRIPTION_ID]), on)
+        named = self._asked.get(id_key(meta.get(REQUEST)))
+        if named is not None or on is not None:
+            return named or on
+        return None if "id" not in message and method != "notifications/message" else self._likely()
 
-    def _in_hand(self, line: Line) -> Strand | None:
-        """The call that is most likely meant where the wire does not say: one that waits for nothing else."""
-        calls = [strand for strand in line.asked.values() if not strand.is_stream]
-        likely = [strand for strand in calls if strand.can_ask] or calls
-        free = [strand for strand in likely if strand not in line.pushed.values()]
+    def _likely(self) -> RecordedExchange | None:
+        """Return the call that is most likely meant where nothing says so: one that waits for nothing else."""
+        calls = [exchange for exchange in self._asked.values() if not exchange.is_stream]
+        likely = [exchange for exchange in calls if exchange.can_ask] or calls
+        free = [exchange for exchange in likely if exchange not in self._pushed.values()]
         return next(iter(free or likely), None)
 
 
-def read_line(line: bytes) -> object:
-    """The message in a line or a body; None if there is none."""
+class RecordingFile:
+    """The file of a recording, saved also while the conversation goes on."""
+
+    def __init__(self, recording: Recording, path: str | os.PathLike[str]) -> None:
+        self._recording = recording
+        self._path = path
+        self._saved_at = time.monotonic()
+
+    def save(self) -> int:
+        """Write the file, unless nothing was recorded: there may be an older one. Return the number of entries."""
+        cassette = self._recording.cassette()
+        if cassette.entries:
+            cassette.save(self._path)
+        return len(cassette.entries)
+
+    def save_when_idle(self) -> None:
+        """Write the file if every request was answered, and some time has passed since the last time."""
+        if self._recording.is_idle and time.monotonic() > self._saved_at + PAUSE:
+            self._saved_at = time.monotonic()
+            with contextlib.suppress(CassetteBroken):  # the last save raises it
+                self.save()
+
+
+def read_json(data: bytes) -> object:
+    """Return the message in a line or a body; None if there is none, or none that can be followed."""
     try:
-        message: object = _decode(line)
+        message: object = _decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return message
+    return None if is_too_deep(message) else message
 
 
 def _asks(result: JsonObject) -> bool:
@@ -226,40 +260,24 @@ def _asks(result: JsonObject) -> bool:
 
 
 def _call(message: JsonObject) -> JsonObject:
-    """The parameters of a call, without what a round adds to them."""
-    params = _params(message)
+    """Return the parameters of a call, without what a round adds to them."""
+    params = params_of(message)
     return {name: params[name] for name in params if name not in {"_meta", "inputResponses", "requestState"}}
-
-
-def _params(message: JsonObject) -> JsonObject:
-    params = message.get("params")
-    return params if isinstance(params, dict) else {}
-
-
-def _meta(message: JsonObject) -> JsonObject:
-    meta = _params(message).get("_meta")
-    return meta if isinstance(meta, dict) else {}
-
-
-def _key(id_: Any) -> tuple[type, Any]:
-    """JSON's 1, 1.0 and true are not the same id."""
-    return type(id_), id_ if isinstance(id_, str | int | float) else repr(id_)
 
 
 def _copied(message: JsonObject) -> JsonObject:
     copy: JsonObject = _decode(msgspec.json.encode(message))
+    copy.pop("jsonrpc", None)
     return copy
-
-
-# The recorder: a Link around another one, that writes a cassette of what goes through it.
 
 
 class Recorder(Around):
     """Records a client's conversation: ``Client(Recorder("server.py", "session.json"))``.
 
-    ``target`` is whatever a Client takes. The file is written when the client closes. ``blind`` are fields, by name or
-    by path, that are another each time; ``redact`` are those that must not be written down. ``headers`` are those that
-    the target is sent; where it is a Link already, that link has them, and here they only say what is secret.
+    ``target`` is anything that a Client takes. The file is written when the client closes. ``blind`` are fields, by
+    name or by path, that change with every run; ``redact`` are those that must not be written down. ``headers`` are
+    those that the target is sent; where it is a Link already, that link has them, and here they only say what is
+    secret.
     """
 
     def __init__(
@@ -279,30 +297,30 @@ class Recorder(Around):
         self._path = path
         redact = list(redact)
         self._secrets = Redaction(redact).headers_in(headers or {})
-        """What the target is sent beside each message, and may repeat."""
-        self._scribe = Scribe(blind=blind, redact=redact, keep_times=keep_times)
-        self._line = Line()
+        """The secret headers that the target is sent with each message, and may repeat."""
+        self._recording = Recording(blind=blind, redact=redact, keep_times=keep_times)
+        self._connection = self._recording.connect()
 
     @property
     def cassette(self) -> Cassette:
         """What was recorded so far."""
-        return structs.replace(self._scribe.cassette(), revision=self.revision if self.stateful else None)
+        return structs.replace(self._recording.cassette(), revision=self.revision if self.stateful else None)
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        strand = self._scribe.sent(self._line, message, {**headers, **self._secrets})
+        exchange = self._connection.sent(message, {**headers, **self._secrets})
 
         async def listen(notification: JsonObject) -> None:
-            self._scribe.came(self._line, notification, near=strand)
+            self._connection.received(notification, on=exchange)
             await tell(on_notification, notification)
 
         try:
             reply = await self._link.request(message, headers=headers, on_notification=listen)
         except Refused as fault:
-            self._scribe.came(self._line, _error(message, fault), near=strand, status=fault.status)
+            self._connection.received(_error(message, fault), on=exchange, status=fault.status)
             raise
-        self._scribe.came(self._line, reply, near=strand)
+        self._connection.received(reply, on=exchange)
         return reply
 
     async def close(self) -> None:

@@ -23,7 +23,7 @@ from antiphon.testing.suite.model import Target
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
-    from antiphon.testing.cassette.replay_server import Player
+    from antiphon.testing.cassette.player import Player
 
 TAIL: Final = 8000
 """Characters of a server's stderr that are kept."""
@@ -149,7 +149,7 @@ class Instance:
 
     def _played(self, file: Path) -> Link:
         from antiphon.testing.cassette.format import CassetteBroken
-        from antiphon.testing.cassette.replay_server import Player  # for those who replay
+        from antiphon.testing.cassette.player import Player  # for those who replay
 
         if not file.is_file():
             raise Unstarted(f"There is no recording {file}: --record makes it")

@@ -1,4 +1,4 @@
-"""The file: versioned, sorted, and refused with the place where it is broken."""
+"""The file: versioned, sorted, and refused with the place where it is broken; and its placeholders."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,22 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from antiphon.testing.cassette import Cassette, CassetteBroken, Entry, Turn
-from antiphon.testing.cassette.format import SCHEMA, VERSION
+from antiphon.testing.cassette.format import (
+    SCHEMA,
+    TIME,
+    VERSION,
+    Part,
+    Ref,
+    filled,
+    literal,
+    parts_of,
+    refs_in,
+    written,
+)
 
 CALL = {"id": "${id:1}", "method": "tools/call", "params": {"name": "add", "arguments": {"b": 1, "a": 2}}}
 FORM = {"properties": {"region": {"type": "string", "title": "R"}, "at": {}}, "type": "object"}
@@ -80,6 +93,10 @@ def test_the_schema_says_the_same() -> None:
         ("{", "tape.json:1:2: not JSON"),
         ('{\n "a": tru}', "tape.json:2:7: not JSON"),
         ("[" * 100_000, "tape.json: nested too deep"),
+        (
+            changed("entries/0/turns/0/client/id", 0).replace('"id": 0', f'"id": {"[" * 900}{"]" * 900}'),
+            "nested too deep",
+        ),
         ("[]", 'tape.json: not a cassette: it does not say "antiphon-cassette": 1'),
         ("{}", "not a cassette"),
         (changed("antiphon-cassette", "1"), "not a cassette"),
@@ -115,3 +132,76 @@ def test_a_file_that_cannot_be_read_or_written_says_so(tmp_path: Path) -> None:
         Cassette.load(tmp_path / "binary")
     with pytest.raises(CassetteBroken, match="cannot be written"):
         Cassette(version=1, entries=[]).save(tmp_path / "binary" / "tape.json")
+
+
+# --- placeholders -------------------------------------------------------------------------------------------------
+
+texts = st.text(alphabet=st.sampled_from(list("${}:@$abstate1 é\n")), max_size=12) | st.text(max_size=12)
+refs = st.builds(
+    Ref, st.sampled_from(["state", "id", "text"]), st.integers(1, 12).map(str), st.none() | st.integers(1, 9)
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(texts.filter(bool) | refs, max_size=6))
+def test_parts_come_back_as_they_were(parts: list[Part]) -> None:
+    merged: list[Part] = []
+    for part in parts:
+        if merged and isinstance(part, str) and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    assert parts_of(written(parts)) == (merged or [""])
+
+
+@settings(deadline=None)
+@given(values)
+def test_a_message_without_placeholders_comes_back_as_it_was(value: Any) -> None:
+    recorded = literal(value)
+    assert list(refs_in(recorded)) == []
+    assert filled(recorded, lambda ref: pytest.fail(str(ref))) == value
+
+
+def test_a_placeholder_alone_stands_for_any_value_and_within_a_text_for_a_part_of_it() -> None:
+    values = {"integer": 7, "text": "Ada"}
+    assert filled({"a": "${integer:1}", "b": "<${integer:1}> ${text:1@2}"}, lambda ref: values[ref.kind]) == {
+        "a": 7,
+        "b": "<7> Ada",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("${state:1}", [Ref("state", "1")]),
+        ("${state:1@3}", [Ref("state", "1", 3)]),
+        ("at ${time}.", ["at ", Ref("time"), "."]),
+        ("${secret:api-key}", [Ref("secret", "api-key")]),
+        ("${$}{state:1}", ["${state:1}"]),
+        ("costs $5 {net}", ["costs $5 {net}"]),
+        ("${HOME} ${}", ["${HOME} ${}"]),
+        ("", [""]),
+    ],
+)
+def test_a_text_is_taken_apart(text: str, says: list[Part]) -> None:
+    assert parts_of(text) == says
+
+
+@pytest.mark.parametrize(
+    ("text", "is_time"),
+    [
+        ("2026-07-28T10:00:00Z", True),
+        ("2026-07-28T10:00:00.123456", True),
+        ("2026-07-28T10:00:00+02:00", True),
+        ("2026-07-28", False),
+        ("12026-07-28T10:00:00Z", False),
+        ("2026-07-28T10:00:00Zulu", False),
+    ],
+)
+def test_moments_are_recognised(text: str, is_time: bool) -> None:
+    assert (TIME.fullmatch(text) is not None) is is_time

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon import Server
-from antiphon.testing.cassette.recording import Line, Scribe
-from antiphon.testing.cassette.wire import Came
+from antiphon.testing.cassette.recording import Recording
+from antiphon.testing.cassette.verifying import Received
 from antiphon.transports.memory import Memory
 from antiphon.types import JsonObject
 
@@ -45,22 +45,22 @@ def said(id_: Any, text: str) -> JsonObject:
     return result(id_, content=[{"type": "text", "text": text}])
 
 
-class Tape:
-    """A scribe with one line: ``tape > message`` is the client's, ``tape < message`` the server's."""
+class Conversation:
+    """A recording with one line: ``tape > message`` is the client's, ``tape < message`` the server's."""
 
     def __init__(self, **options: Any) -> None:
-        self.scribe = Scribe(**options)
-        self.line = Line()
+        self.recording = Recording(**options)
+        self.connection = self.recording.connect()
 
-    def __gt__(self, message: object) -> "Tape":
-        self.scribe.sent(self.line, message)
+    def __gt__(self, message: object) -> "Conversation":
+        self.connection.sent(message)
         return self
 
-    def __lt__(self, message: object) -> "Tape":
-        self.scribe.came(self.line, message)
+    def __lt__(self, message: object) -> "Conversation":
+        self.connection.received(message)
         return self
 
-    def hear(self, *messages: tuple[str, JsonObject]) -> "Tape":
+    def hear(self, *messages: tuple[str, JsonObject]) -> "Conversation":
         for side, message in messages:
             _ = self > message if side == ">" else self < message
         return self
@@ -69,27 +69,27 @@ class Tape:
         """All entries: who said what."""
         return [
             [(">" if turn.client is not None else "<", turn.client or turn.server) for turn in entry.turns]
-            for entry in self.scribe.cassette().entries
+            for entry in self.recording.cassette().entries
         ]
 
 
-class MemoryWire:
+class MemoryServer:
     """A server in memory, as a verification speaks to it."""
 
     def __init__(self, server: Server) -> None:
         self._memory = Memory(server)
-        self._came: asyncio.Queue[Came] = asyncio.Queue()
+        self._came: asyncio.Queue[Received] = asyncio.Queue()
 
     async def open(self) -> None:
         await self._memory.open()
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers
-        reply = await self._memory.send(message, lambda told: self._came.put_nowait(Came(message=told)))
+        reply = await self._memory.send(message, lambda told: self._came.put_nowait(Received(message=told)))
         if reply is not None:
-            self._came.put_nowait(Came(message=reply))
+            self._came.put_nowait(Received(message=reply))
 
-    async def receive(self) -> Came:
+    async def receive(self) -> Received:
         return await self._came.get()
 
     async def close(self) -> None:

@@ -9,26 +9,25 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wires import FORM, META, NO, YES, Tape, asks, call, note, request, result, said
+from conversation import FORM, META, NO, YES, Conversation, asks, call, note, request, result, said
 
 from antiphon import Accepted, Client, Context, Declined, Refused, Server
 from antiphon.errors import Disconnected
 from antiphon.testing.cassette import Cassette, Drifted, Player, Recorder
-from antiphon.testing.cassette.replay_server import fresh
-from antiphon.testing.cassette.replaying import Stage, Visitor
-from antiphon.testing.cassette.volatile import HINT, KEY
+from antiphon.testing.cassette.replaying import Replay, ReplayClient
 from antiphon.types import JsonObject
+from antiphon.wire.revisions import KEY, REQUEST
 
 
 class Guest:
-    """A client of a stage, word by word."""
+    """A client of a replay, word by word."""
 
-    def __init__(self, tape: Tape | Cassette) -> None:
-        self.stage = Stage(tape.scribe.cassette() if isinstance(tape, Tape) else tape, fresh)
-        self.visitor = Visitor()
+    def __init__(self, tape: Conversation | Cassette) -> None:
+        self.replay = Replay(tape.recording.cassette() if isinstance(tape, Conversation) else tape)
+        self.client = ReplayClient()
 
     def say(self, message: object) -> list[JsonObject]:
-        return [cue.message or {} for cue in self.stage.heard(self.visitor, message)]
+        return [each.message or {} for each in self.replay.answer(self.client, message)]
 
 
 def state_of(message: JsonObject) -> str:
@@ -151,7 +150,7 @@ async def test_errors_are_played_as_they_were(app: Server, tmp_path: Path) -> No
 
 
 async def test_a_closed_player_answers_nobody(tmp_path: Path) -> None:
-    Tape().hear((">", call(1)), (">", note("cancelled", requestId=1))).scribe.cassette().save(tmp_path / "a")
+    Conversation().hear((">", call(1)), (">", note("cancelled", requestId=1))).recording.cassette().save(tmp_path / "a")
     player = Player(tmp_path / "a")
     with pytest.raises(Disconnected, match="closed"):
         await player.request(call(1), headers={})
@@ -164,7 +163,7 @@ async def test_a_closed_player_answers_nobody(tmp_path: Path) -> None:
 
 
 async def test_an_old_recording_is_played_to_our_client_as_an_old_server(tmp_path: Path) -> None:
-    old_conversation().scribe.cassette().save(tmp_path / "old")
+    old_conversation().recording.cassette().save(tmp_path / "old")
     player = Player(tmp_path / "old")
     async with Client(player, elicit=lambda _: Accepted({"confirm": True})) as client:
         assert client.era == "legacy"
@@ -176,8 +175,8 @@ async def test_an_old_recording_is_played_to_our_client_as_an_old_server(tmp_pat
 # --- tokens -------------------------------------------------------------------------------------------------------
 
 
-def asking() -> Tape:
-    return Tape().hear(
+def asking() -> Conversation:
+    return Conversation().hear(
         (">", call(1, arguments={"env": "prod"})), ("<", asks(1, "sealed", confirm=FORM)),
         (">", call(2, arguments={"env": "prod"}, inputResponses={"confirm": YES}, requestState="sealed")),
         ("<", said(2, "Deployed")),
@@ -216,7 +215,9 @@ def test_a_token_cannot_be_used_twice_unless_it_was() -> None:
 
 
 def test_a_token_of_an_earlier_day_is_whatever_the_client_has() -> None:
-    tape = Tape().hear((">", call(1, inputResponses={"q": YES}, requestState="from a file")), ("<", said(1, "done")))
+    tape = Conversation().hear(
+        (">", call(1, inputResponses={"q": YES}, requestState="from a file")), ("<", said(1, "done"))
+    )
     assert Guest(tape).say(call(1, inputResponses={"q": YES}, requestState="another"))[0] == said(1, "done")
 
 
@@ -224,15 +225,15 @@ def test_a_token_of_an_earlier_day_is_whatever_the_client_has() -> None:
 
 
 def test_the_same_call_is_answered_in_the_order_of_the_recording() -> None:
-    tape = Tape().hear((">", call(1)), ("<", said(1, "first")), (">", call(2)), ("<", said(2, "second")))
+    tape = Conversation().hear((">", call(1)), ("<", said(1, "first")), (">", call(2)), ("<", said(2, "second")))
     client = Guest(tape)
     told = [client.say(call(number))[0] for number in (1, 2, 3)]
     assert told[:2] == [said(1, "first"), said(2, "second")]
     assert told[2]["error"]["message"].endswith("it was recorded 2 times, and this is one more")
 
 
-def both_ways() -> Tape:
-    tape = Tape()
+def both_ways() -> Conversation:
+    tape = Conversation()
     for number, (answer, text) in enumerate(((YES, "Deployed"), (NO, "Left alone"))):
         state, id_ = f"sealed-{number}", 10 * number
         tape.hear(
@@ -248,7 +249,7 @@ def test_the_same_call_with_several_answers_is_played_by_the_answer() -> None:
     assert client.say(call(2, inputResponses={"confirm": NO}, requestState=state_of(asked))) == [said(2, "Left alone")]
     (asked,) = client.say(call(3))
     assert client.say(call(4, inputResponses={"confirm": YES}, requestState=state_of(asked))) == [said(4, "Deployed")]
-    assert (client.stage.drifts, client.stage.unplayed) == ([], [])
+    assert (client.replay.drifts, client.replay.unplayed) == ([], [])
 
 
 def test_the_same_call_twice_at_once_is_played_by_the_answers() -> None:
@@ -256,12 +257,12 @@ def test_the_same_call_twice_at_once_is_played_by_the_answers() -> None:
     one, other = (state_of(client.say(call(number))[0]) for number in (1, 2))
     assert client.say(call(3, inputResponses={"confirm": NO}, requestState=one)) == [said(3, "Left alone")]
     assert client.say(call(4, inputResponses={"confirm": YES}, requestState=other)) == [said(4, "Deployed")]
-    assert (client.stage.drifts, client.stage.unplayed) == ([], [])
+    assert (client.replay.drifts, client.replay.unplayed) == ([], [])
 
 
 def test_what_only_looks_can_be_asked_again() -> None:
     listing = {"tools": [], "nextCursor": "page-2"}
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", request(1, "tools/list")), ("<", result(1, **listing)),
         (">", request(2, "tools/list", cursor="page-2")), ("<", result(2, tools=[{"name": "x"}])),
     )  # fmt: skip
@@ -283,26 +284,26 @@ def test_nothing_near_was_recorded() -> None:
 
 
 def test_the_nearest_of_several_is_shown() -> None:
-    tape = Tape()
+    tape = Conversation()
     for number, env in enumerate(("europe-west", "us-east")):
         tape.hear((">", call(number, arguments={"env": env})), ("<", said(number, env)))
     client = Guest(tape)
     client.say(call(1, arguments={"env": "us-east-2"}))
-    assert "recorded in entry 2, turn 1" in client.stage.drifts[0].diff
+    assert "recorded in entry 2, turn 1" in client.replay.drifts[0].diff
 
 
 def test_a_diff_shows_no_secrets() -> None:
-    client = Guest(Tape().hear((">", call(1, arguments={"password": "hunter2", "a": 1})), ("<", said(1, "in"))))
+    client = Guest(Conversation().hear((">", call(1, arguments={"password": "hunter2", "a": 1})), ("<", said(1, "in"))))
     client.say(call(1, arguments={"password": "correct horse", "a": 2}))
-    assert '+      "a": 2' in client.stage.drifts[0].diff
-    assert "correct horse" not in str(client.stage.drifts[0])
+    assert '+      "a": 2' in client.replay.drifts[0].diff
+    assert "correct horse" not in str(client.replay.drifts[0])
 
 
 # --- how clients begin --------------------------------------------------------------------------------------------
 
 
 def test_a_client_that_looks_first_is_told_what_follows_from_the_recording() -> None:
-    tape = Tape().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
+    tape = Conversation().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
     (found,) = Guest(tape).say(request(1, "server/discover", _meta=META))
     assert found["result"]["supportedVersions"] == ["2026-07-28"]
     assert found["result"]["capabilities"] == {"tools": {}}
@@ -310,29 +311,29 @@ def test_a_client_that_looks_first_is_told_what_follows_from_the_recording() -> 
 
 
 def test_an_old_recording_knows_nothing_of_discovery() -> None:
-    tape = Tape().hear((">", request(1, "initialize")), ("<", result(1)))
+    tape = Conversation().hear((">", request(1, "initialize")), ("<", result(1)))
     client = Guest(tape)
     assert client.say(request(1, "server/discover"))[0]["error"]["code"] == -32601
-    assert client.stage.drifts == []
+    assert client.replay.drifts == []
 
 
 # --- the older revisions ------------------------------------------------------------------------------------------
 
 
-def old_conversation() -> Tape:
+def old_conversation() -> Conversation:
     push = {"jsonrpc": "2.0", "id": 1, **FORM}
     welcome = {
         "protocolVersion": "2025-11-25",
         "capabilities": {"tools": {}},
         "serverInfo": {"name": "x", "version": "1"},
     }
-    return Tape().hear(
+    return Conversation().hear(
         (">", request(0, "initialize")), ("<", result(0, **welcome)), (">", note("initialized")),
         (">", call(1, arguments={"env": "prod"})), ("<", push), (">", result(1, **YES)), ("<", said(1, "Deployed")),
     )  # fmt: skip
 
 
-def greeted(tape: Tape) -> Guest:
+def greeted(tape: Conversation) -> Guest:
     client = Guest(tape)
     assert "result" in client.say(request("hello", "initialize", clientInfo={"name": "another"}))[0]
     assert client.say(note("initialized")) == []
@@ -345,7 +346,7 @@ def test_questions_are_pushed_and_answers_waited_for() -> None:
     assert asked["method"] == "elicitation/create"
     assert client.say(result(asked["id"], **YES)) == [said("c", "Deployed")]
     assert client.say(result(asked["id"], **YES)) == []
-    assert (client.stage.drifts, client.stage.unplayed) == ([], [])
+    assert (client.replay.drifts, client.replay.unplayed) == ([], [])
 
 
 def test_another_answer_ends_the_call_with_drift() -> None:
@@ -353,7 +354,7 @@ def test_another_answer_ends_the_call_with_drift() -> None:
     (asked,) = client.say(call(1, arguments={"env": "prod"}))
     (refused,) = client.say(result(asked["id"], **NO))
     assert refused["error"]["message"].startswith("Not as recorded: tools/call deploy, an answer: ")
-    assert '-    "action": "accept"' in client.stage.drifts[0].diff
+    assert '-    "action": "accept"' in client.replay.drifts[0].diff
 
 
 def test_answers_may_come_in_another_order() -> None:
@@ -368,7 +369,7 @@ def test_answers_may_come_in_another_order() -> None:
 
 
 def test_what_a_server_sent_on_its_own_comes_when_it_came() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", request(0, "initialize")), ("<", result(0)), (">", note("initialized")),
         ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])),
         (">", call(1)), ("<", said(1, "changed")), ("<", note("tools/list_changed")),
@@ -379,19 +380,19 @@ def test_what_a_server_sent_on_its_own_comes_when_it_came() -> None:
     assert roots["method"] == "roots/list"
     assert client.say(result(roots["id"], roots=[])) == []
     assert [each.get("method") for each in client.say(call(1))] == [None, "notifications/tools/list_changed"]
-    assert client.stage.unplayed == []
+    assert client.replay.unplayed == []
 
 
 def test_sessions_are_played_each_to_its_own_client() -> None:
-    tape = Tape()
+    tape = Conversation()
     for session, text in (("s1", "one"), ("s2", "two")):
-        tape.line = type(tape.line)()
-        tape.line.session = session
+        tape.connection = tape.recording.connect()
+        tape.connection.session = session
         tape.hear((">", request(0, "initialize")), ("<", result(0)), (">", call(1)), ("<", said(1, text)))
-    one, other = Guest(tape), Visitor()
+    one, other = Guest(tape), ReplayClient()
     assert one.say(request(0, "initialize"))
-    assert one.stage.heard(other, request(0, "initialize"))
-    assert one.stage.heard(other, call(1))[0].message == said(1, "two")
+    assert one.replay.answer(other, request(0, "initialize"))
+    assert one.replay.answer(other, call(1))[0].message == said(1, "two")
     assert one.say(call(1)) == [said(1, "one")]
 
 
@@ -402,7 +403,7 @@ def test_news_of_a_subscription_wait_for_what_caused_them() -> None:
     def about(id_: Any) -> JsonObject:
         return {"_meta": {"io.modelcontextprotocol/subscriptionId": id_}}
 
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", request(1, "subscriptions/listen")), ("<", note("subscriptions/acknowledged", **about(1))),
         (">", call(2)), ("<", said(2, "changed")), ("<", note("tools/list_changed", **about(1))),
     )  # fmt: skip
@@ -412,7 +413,7 @@ def test_news_of_a_subscription_wait_for_what_caused_them() -> None:
 
 
 def test_progress_goes_to_those_who_wanted_it() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, _meta={"progressToken": 1})), ("<", note("progress", progressToken=1, progress=1)),
         ("<", said(1, "x")),
     )  # fmt: skip
@@ -422,11 +423,11 @@ def test_progress_goes_to_those_who_wanted_it() -> None:
 
 
 def test_a_call_that_was_cancelled_is_not_answered() -> None:
-    tape = Tape().hear((">", call(1)), (">", note("cancelled", requestId=1)))
+    tape = Conversation().hear((">", call(1)), (">", note("cancelled", requestId=1)))
     client = Guest(tape)
     assert client.say(call(3)) == []
     assert client.say(note("cancelled", requestId=3)) == []
-    assert (client.stage.drifts, client.stage.unplayed) == ([], [])
+    assert (client.replay.drifts, client.replay.unplayed) == ([], [])
 
 
 @pytest.mark.parametrize("noise", [None, 1, "x", [], {}, {"id": 1}, {"method": 5}, {"id": [1], "result": {}}])
@@ -437,8 +438,21 @@ def test_nonsense_is_not_answered(noise: Any) -> None:
 # --- secrets ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "odd", [{"method": ["x"]}, {"method": "tools/call", "params": [1]}, {"method": {}, "params": 3}]
+)
+def test_a_request_that_makes_no_sense_is_drift(odd: Any) -> None:
+    for before in ([], [call(4, arguments={"env": "prod"})]):
+        client = Guest(asking())
+        for message in before:
+            client.say(message)
+        (refused,) = client.say({"jsonrpc": "2.0", "id": 5, **odd})
+        assert refused["error"]["code"] == -32603
+        assert client.say({"jsonrpc": "2.0", **odd}) == []
+
+
 def test_a_secret_is_whatever_the_client_has_and_the_same_from_then_on() -> None:
-    tape = Tape()
+    tape = Conversation()
     for number in (1, 2):
         tape.hear(
             (">", call(number, "login", arguments={"password": "hunter22"})), ("<", said(number, "hunter22 it is")),
@@ -447,12 +461,12 @@ def test_a_secret_is_whatever_the_client_has_and_the_same_from_then_on() -> None
     assert client.say(call(1, "login", arguments={"password": "open sesame"})) == [said(1, "open sesame it is")]
     (refused,) = client.say(call(2, "login", arguments={"password": "another"}))
     assert refused["error"]["message"] == "Not as recorded: tools/call login: it is not what was recorded"
-    assert '+      "password": "(not ${secret:password})"' in client.stage.drifts[0].diff
+    assert '+      "password": "(not ${secret:password})"' in client.replay.drifts[0].diff
     assert client.say(call(3, "login", arguments={"password": "open sesame"})) == [said(3, "open sesame it is")]
 
 
 def test_a_secret_elsewhere_is_no_wildcard() -> None:
-    tape = Tape().hear(
+    tape = Conversation().hear(
         (">", call(1, "connect", arguments={"password": "production-1", "env": "production-1"})), ("<", said(1, "x")),
     )  # fmt: skip
     (refused,) = Guest(tape).say(call(1, "connect", arguments={"password": "mine", "env": "PRODUCTION"}))
@@ -462,25 +476,25 @@ def test_a_secret_elsewhere_is_no_wildcard() -> None:
 
 def test_a_diff_of_an_answer_shows_no_secret() -> None:
     push = {"id": 5, "method": "elicitation/create", "params": {"message": "?", "_meta": {KEY: "password"}}}
-    tape = Tape().hear((">", call(1)), ("<", push), (">", result(5, action="decline")), ("<", said(1, "no")))
+    tape = Conversation().hear((">", call(1)), ("<", push), (">", result(5, action="decline")), ("<", said(1, "no")))
     client = Guest(tape)
     (asked,) = client.say(call(1))
     client.say(result(asked["id"], action="accept", content={"value": "my-pass-9999"}))
-    assert "my-pass" not in client.stage.drifts[0].diff
-    assert '+      "value": "${secret:password}"' in client.stage.drifts[0].diff
+    assert "my-pass" not in client.replay.drifts[0].diff
+    assert '+      "value": "${secret:password}"' in client.replay.drifts[0].diff
 
 
 @pytest.mark.parametrize("recorded", ["${id:1}", 4])
 def test_a_question_names_the_call_of_this_client(recorded: Any) -> None:
     """Also where an older recording has the number of the client that was recorded."""
-    push = {"id": 5, **FORM, "params": {**FORM["params"], "_meta": {HINT: 4, KEY: "confirm"}}}
-    tape = Tape().hear((">", call(4)), ("<", push), (">", result(5, **YES)), ("<", said(4, "done")))
-    cassette = tape.scribe.cassette()
+    push = {"id": 5, **FORM, "params": {**FORM["params"], "_meta": {REQUEST: 4, KEY: "confirm"}}}
+    tape = Conversation().hear((">", call(4)), ("<", push), (">", result(5, **YES)), ("<", said(4, "done")))
+    cassette = tape.recording.cassette()
     question = cassette.entries[0].turns[1].server
     assert question is not None
-    assert question["params"]["_meta"][HINT] == "${id:1}"
-    question["params"]["_meta"][HINT] = recorded
+    assert question["params"]["_meta"][REQUEST] == "${id:1}"
+    question["params"]["_meta"][REQUEST] = recorded
     client = Guest(cassette)
     (asked,) = client.say(call("mine"))
-    assert asked["params"]["_meta"] == {HINT: "mine", KEY: "confirm"}
+    assert asked["params"]["_meta"] == {REQUEST: "mine", KEY: "confirm"}
     assert client.say(result(asked["id"], **YES)) == [said("mine", "done")]

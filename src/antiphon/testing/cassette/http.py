@@ -1,0 +1,399 @@
+"""Record and replay over HTTP: one ASGI application stands before the server, the other answers from a cassette."""
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from antiphon.errors import CallFailed, Disconnected
+from antiphon.http.exchange import Receive, Scope, Send
+from antiphon.testing.cassette.placeholders import RecordedExchange
+from antiphon.testing.cassette.recording import RecordedConnection, Recording, read_json
+from antiphon.testing.cassette.replaying import Replay, ReplayClient, ReplayMessage
+from antiphon.transports.asgi import LOCAL_HOSTS
+from antiphon.transports.http import MAX_REPLY, Response, content_type
+from antiphon.types import JsonObject
+from antiphon.wire import sse
+from antiphon.wire.jsonrpc import encode
+
+MAX_BODY: Final = 64 * 1024 * 1024
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+class LocalApp:
+    """An ASGI application for requests to a name of this machine: a web page could have others sent here."""
+
+    def __init__(self, *, hosts: Iterable[str] = ()) -> None:
+        self._hosts = {*LOCAL_HOSTS, *hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            for moment in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{moment}.complete"})
+        elif scope["type"] == "http":
+            headers = _headers_of(scope)
+            origin = headers.get("origin")
+            if not self._admits(f"//{headers.get('host', '')}") or (origin is not None and not self._admits(origin)):
+                await _respond(send, 403, "This Host or Origin is not allowed: --allow-host admits it")
+            else:
+                await self.serve(scope, headers, receive, send)
+
+    async def serve(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
+        """Answer a request that is admitted."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the streams that are open."""
+
+    def _admits(self, url: str) -> bool:
+        if "*" in self._hosts:
+            return True
+        try:
+            name = urlsplit(url).hostname or ""
+        except ValueError:
+            return False
+        return name in self._hosts or f"[{name}]" in self._hosts
+
+
+def run(app: LocalApp, sockets: list[socket.socket], *, started: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    import uvicorn  # 100 ms that standard streams need not pay
+
+    from antiphon.transports.serve import SETTINGS
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 -- uvicorn's signature
+            app.close()
+            self.force_exit = self.should_exit and sig == signal.SIGINT
+            self.should_exit = True
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            started()
+
+    settings: dict[str, Any] = {**SETTINGS, "log_level": "warning", "timeout_graceful_shutdown": 2}
+    asyncio.run(Server(uvicorn.Config(app, **settings)).serve(sockets))
+
+
+async def _respond(
+    send: Send, status: int, body: str | bytes = b"", kind: str = _TEXT, headers: Iterable[tuple[str, str]] = ()
+) -> None:
+    data = body.encode() if isinstance(body, str) else body
+    pairs = [("content-length", str(len(data))), *([("content-type", kind)] if data else []), *headers]
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": data})
+
+
+def _headers_of(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _body_of(receive: Receive) -> bytes | None:
+    """Return the whole body; None if it is too large, or the client has gone."""
+    body = bytearray()
+    while True:
+        event = await receive()
+        if event["type"] != "http.request":
+            return None
+        body += event.get("body", b"")
+        if len(body) > MAX_BODY:
+            return None
+        if not event.get("more_body", False):
+            return bytes(body)
+
+
+async def _gone(receive: Receive) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+# --- recording ----------------------------------------------------------------------------------------------------
+
+_NOT_FORWARDED: Final = frozenset(
+    {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "expect"}
+    | {"host", "content-length", "accept-encoding"}
+)
+"""Headers that are written anew for the server: RFC 9110, 7.6.1; and compression, which would hide the messages."""
+_NOT_RETURNED: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"})
+_RECORDED: Final = frozenset({"www-authenticate", "retry-after", "location"})
+"""Headers of a response without which its status cannot be understood."""
+
+
+class _Upstream(Response):
+    """A connection to the server that keeps the headers as they were, repeated ones too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self.pairs.append((name, value))
+
+
+class RecordingProxy(LocalApp):
+    """Passes everything on to the server's origin, unchanged and as it comes; records what goes to its MCP path.
+
+    ``after`` is called after each exchange.
+    """
+
+    def __init__(
+        self, url: str, recording: Recording, *, hosts: Iterable[str] = (), after: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(hosts=hosts)
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"A server's URL starts with http:// or https:// and a host, got {url!r}")
+        self.path = parts.path or "/"
+        self._host = parts.netloc.rpartition("@")[2]
+        self._address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._recording = recording
+        self._after = after
+        self._sessions: dict[str, RecordedConnection] = {}
+        self._upstreams: set[_Upstream] = set()
+
+    def close(self) -> None:
+        for upstream in list(self._upstreams):
+            upstream.close(Disconnected("The proxy was closed"))
+
+    async def serve(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
+        body = await _body_of(receive)
+        if body is None:
+            return
+        is_recorded = scope["path"] == self.path
+        connection = self._sessions.get(headers.get("mcp-session-id", "")) or self._recording.connect()
+        exchange = None
+        if is_recorded and scope["method"] == "POST":
+            exchange = connection.sent(read_json(body), headers)
+        try:
+            upstream = await self._connect()
+        except OSError as fault:
+            await _respond(send, 502, f"antiphon record: cannot reach {self._host}: {fault}")
+            return
+        watcher = asyncio.create_task(_close_when_gone(receive, upstream))
+        try:
+            await upstream.send(self._head(scope, len(body)) + body)
+            response = None
+            if is_recorded:
+                self._note_session(upstream.headers.get("mcp-session-id"), connection, exchange)
+                response = _RecordedResponse(connection, exchange, upstream)
+            await _pass_on(upstream, send, response)
+        except CallFailed as fault:
+            if not upstream.headers:
+                await _respond(send, 502, f"antiphon record: {fault}")
+        finally:
+            watcher.cancel()
+            self._upstreams.discard(upstream)
+            upstream.close()
+            self._after()
+
+    async def _connect(self) -> _Upstream:
+        name = self._address[0] if self._tls else None
+        loop = asyncio.get_running_loop()
+        _, upstream = await loop.create_connection(_Upstream, *self._address, ssl=self._tls, server_hostname=name)
+        self._upstreams.add(upstream)
+        return upstream
+
+    def _head(self, scope: Scope, length: int) -> bytes:
+        path: bytes = scope.get("raw_path") or scope["path"].encode()
+        query: bytes = scope["query_string"]
+        lines = [scope["method"].encode() + b" " + path + (b"?" + query if query else b"") + b" HTTP/1.1"]
+        lines.append(b"host: " + self._host.encode())
+        kept = [pair for pair in scope["headers"] if pair[0].decode("latin-1") not in _NOT_FORWARDED]
+        lines += [name + b": " + value for name, value in kept]
+        lines += [b"accept-encoding: identity", b"connection: close", b"content-length: %d" % length, b"", b""]
+        return b"\r\n".join(lines)
+
+    def _note_session(
+        self, session: str | None, connection: RecordedConnection, exchange: RecordedExchange | None
+    ) -> None:
+        """Remember a session, which is known from the response to its first request on."""
+        if session is not None and session not in self._sessions:
+            self._sessions[session] = connection
+            connection.session = session
+            if exchange is not None:
+                exchange.session = session
+
+
+class _RecordedResponse:
+    """Records the messages in a response."""
+
+    def __init__(self, connection: RecordedConnection, exchange: RecordedExchange | None, response: Response) -> None:
+        self._connection = connection
+        self._exchange = exchange
+        self._status = response.status
+        self._headers = {name: value for name, value in response.headers.items() if name in _RECORDED}
+        self._events = sse.Events(MAX_REPLY) if content_type(response) == "text/event-stream" else None
+        self._body = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        if self._events is None:
+            self._body += chunk[: MAX_REPLY - len(self._body)]
+            return
+        with contextlib.suppress(ValueError):  # an event that is too large to be recorded
+            for data in self._events.feed(chunk):
+                self._connection.received(read_json(data), on=self._exchange)
+
+    def end(self) -> None:
+        if self._events is not None or self._exchange is None:
+            return
+        status = None if self._status == 200 else self._status
+        message = read_json(bytes(self._body))
+        if isinstance(message, dict) and ("result" in message or "error" in message):
+            self._connection.received(message, on=self._exchange, status=status, headers=self._headers)
+        elif isinstance(message, list):
+            self._connection.received(message, on=self._exchange, status=status)
+        elif status is not None and status >= 300:
+            text = self._body.decode(errors="replace") or None
+            self._connection.failed(self._exchange, status=status, text=text, headers=self._headers)
+
+
+async def _pass_on(upstream: _Upstream, send: Send, response: _RecordedResponse | None) -> None:
+    pairs = [pair for pair in upstream.pairs if pair[0].decode("latin-1").lower() not in _NOT_RETURNED]
+    await send({"type": "http.response.start", "status": upstream.status, "headers": pairs})
+    with contextlib.suppress(CallFailed):  # a stream that breaks ends here as well
+        while chunk := await upstream.next_chunk():
+            if response is not None:
+                response.feed(chunk)
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    if response is not None:
+        response.end()
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _close_when_gone(receive: Receive, upstream: _Upstream) -> None:
+    await _gone(receive)
+    upstream.close(Disconnected("The client has gone"))
+
+
+# --- replaying ----------------------------------------------------------------------------------------------------
+
+_Inbox = asyncio.Queue[ReplayMessage | None]
+_STREAM: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class ReplayApp(LocalApp):
+    """Answers from a cassette at a path, in either era."""
+
+    def __init__(self, replay: Replay, *, path: str = "/mcp", hosts: Iterable[str] = ()) -> None:
+        super().__init__(hosts=hosts)
+        self._replay = replay
+        self._path = path
+        self._sessions: dict[str, ReplayClient] = {}
+        self._inboxes: dict[tuple[ReplayClient, Any], _Inbox] = {}
+        """What belongs to a request, by its id; under None, what belongs to none."""
+
+    def close(self) -> None:
+        for inbox in self._inboxes.values():
+            inbox.put_nowait(None)
+
+    async def serve(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
+        session = headers.get("mcp-session-id")
+        client = ReplayClient() if session is None else self._sessions.get(session)
+        if scope["path"] != self._path:
+            await _respond(send, 404, f"There is nothing here: the recording is played at {self._path}")
+        elif client is None:
+            await _respond(send, 404, "There is no such session")
+        elif scope["method"] == "POST":
+            await self._post(client, receive, send)
+        elif scope["method"] == "GET" and session is not None:
+            inbox = self._inboxes.setdefault((client, None), asyncio.Queue())
+            await _stream(inbox, receive, send, None)
+        elif scope["method"] == "DELETE" and session is not None:
+            del self._sessions[session]
+            await _respond(send, 204)
+        else:
+            await _respond(send, 405, "Only POST is played")
+
+    async def _post(self, client: ReplayClient, receive: Receive, send: Send) -> None:
+        body = await _body_of(receive)
+        message = None if body is None else read_json(body)
+        if not isinstance(message, dict):
+            await _respond_error(send, -32700, "This is not a message")
+        elif "method" in message and type(message.get("id", 0)) not in {int, str}:
+            await _respond_error(send, -32600, "The id must be a string or an integer")
+        elif "id" not in message or "method" not in message:
+            self._distribute(self._replay.answer(client, message))
+            await _respond(send, 202)
+        else:
+            await self._answer(client, message, receive, send)
+
+    async def _answer(self, client: ReplayClient, message: JsonObject, receive: Receive, send: Send) -> None:
+        place = (client, message["id"])
+        inbox = self._inboxes[place] = asyncio.Queue()
+        try:
+            self._distribute(self._replay.answer(client, message))
+            first = await _next(inbox, receive)
+            if first is None:
+                return
+            if first.is_reply:
+                await self._reply(client, message, first, send)
+            else:
+                await _stream(inbox, receive, send, first)
+        finally:
+            del self._inboxes[place]
+            self._replay.cancel(client, message["id"])
+
+    async def _reply(self, client: ReplayClient, message: JsonObject, reply: ReplayMessage, send: Send) -> None:
+        headers = list(reply.headers.items())
+        if reply.message is None:
+            await _respond(send, reply.status or 500, reply.text or "", _TEXT, headers)
+            return
+        if message["method"] == "initialize" and "result" in reply.message:
+            session = secrets.token_urlsafe(18)
+            self._sessions[session] = client
+            headers.append(("mcp-session-id", session))
+        await _respond(send, reply.status or 200, encode(reply.message), _JSON, headers)
+
+    def _distribute(self, messages: list[ReplayMessage]) -> None:
+        for each in messages:
+            inbox = self._inboxes.get((each.client, each.to))
+            if inbox is None:
+                inbox = self._inboxes.setdefault((each.client, None), asyncio.Queue())
+            inbox.put_nowait(each)
+
+
+async def _respond_error(send: Send, code: int, text: str) -> None:
+    await _respond(send, 400, encode({"jsonrpc": "2.0", "error": {"code": code, "message": text}}), _JSON)
+
+
+async def _stream(inbox: _Inbox, receive: Receive, send: Send, first: ReplayMessage | None) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+    await send({"type": "http.response.body", "body": sse.KEEP_ALIVE, "more_body": True})
+    came = first or await _next(inbox, receive)
+    while came is not None:
+        if came.message is not None:
+            data = sse.event(encode(came.message))
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        if came.is_reply:
+            break
+        came = await _next(inbox, receive)
+    with contextlib.suppress(OSError):
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _next(inbox: _Inbox, receive: Receive) -> ReplayMessage | None:
+    """Return what comes next; None when the client has gone, or the application is closed."""
+    if not inbox.empty():
+        return inbox.get_nowait()
+    waiting = [asyncio.ensure_future(inbox.get()), asyncio.ensure_future(_gone(receive))]
+    try:
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+    return waiting[0].result() if waiting[0] in done else None
