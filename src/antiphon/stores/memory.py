@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
-from antiphon.stores.store import StoreError, Subscription, Subscriptions, deadline, event_id, event_number, whole_limit
+from antiphon.stores.store import StoreError, Subscribers, Subscription, deadline, event_id, event_number, whole_limit
 
 __all__ = ["MemoryStore"]
 
@@ -33,7 +33,7 @@ class MemoryStore:
         self._clock = clock
         self._values: _Expiring[bytes] = _Expiring(max_entries)
         self._streams: _Expiring[deque[tuple[int, bytes]]] = _Expiring(max_entries)
-        self._subscriptions: Subscriptions[str] = Subscriptions()
+        self._subscriptions: Subscribers[str] = Subscribers()
         self._numbers = count(1)
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from antiphon.stores.store import StoreError, Subscription, Subscriptions, deadline, whole_limit
+from antiphon.stores.store import StoreError, Subscribers, Subscription, deadline, whole_limit
 
 if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool, Redis
@@ -302,7 +302,7 @@ class _Channels:
         self._task: Task[None] | None = None
         self._pause = 0.0
         self._lost = False
-        self._subscriptions: Subscriptions[bytes] = Subscriptions()
+        self._subscriptions: Subscribers[bytes] = Subscribers()
         # To be sent: a SUBSCRIBE for each of these (None: for those subscribed before a reconnect), and an UNSUBSCRIBE
         # for each channel whose last subscriber has left.
         self._news = Event()

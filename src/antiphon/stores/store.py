@@ -12,8 +12,8 @@ from antiphon.errors import AntiphonError
 __all__ = [
     "Store",
     "StoreError",
+    "Subscribers",
     "Subscription",
-    "Subscriptions",
     "Wait",
     "deadline",
     "event_id",
@@ -137,7 +137,7 @@ class Subscription:
         return self._messages.popleft()
 
 
-class Subscriptions(dict[Name, list[Subscription]]):
+class Subscribers(dict[Name, list[Subscription]]):
     """The subscriptions of each channel; a channel without any is not in it."""
 
     def add(self, channel: Name, one: Subscription) -> None:
