@@ -23,6 +23,7 @@ from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message, encode
 from antiphon.wire.revisions import (
     CLIENT_INFO,
+    EARLIER,
     LOG_LEVEL,
     METHODS,
     PROGRESS_TOKEN,
@@ -30,7 +31,6 @@ from antiphon.wire.revisions import (
     SERVER_INFO,
     URL_REQUIRED,
     Method,
-    knows_modes,
 )
 
 # One request of an older client: accepted in its words, answered in its words.
@@ -263,7 +263,7 @@ async def _awaited(response: Awaitable[object]) -> object:
 
 def _without_way_back(message: Message, session: Session, questions: JsonObject) -> bytes:
     pages = [question["params"] for question in questions.values() if question["params"].get("mode") == "url"]
-    if not pages or len(pages) != len(questions) or not knows_modes(session.revision):
+    if not pages or len(pages) != len(questions) or not EARLIER[session.revision].modes:
         return failure(message, _NO_WAY_BACK)
     # 2025-11-25, client/elicitation, URL Elicitation Required: pages can be named without a way back.
     needed = [{**page, "elicitationId": secrets.token_hex(12)} for page in pages]

@@ -21,7 +21,7 @@ from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message, encode
-from antiphon.wire.revisions import PROTOCOL_VERSION, REVISIONS, UNSTATED, batches, polls
+from antiphon.wire.revisions import EARLIER, PROTOCOL_VERSION, REVISIONS, UNSTATED
 
 log = logging.getLogger("antiphon")
 
@@ -197,7 +197,7 @@ class HttpDesk:
 
     async def _batch(self, session: Session, request: Request, line: Line) -> None:
         """2025-03-26, basic: several messages at once, each answered as if it had come alone."""
-        if not batches(session.revision):
+        if not EARLIER[session.revision].batches:
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
         if len(request.message) > MAX_BATCH:
             raise InvalidRequest(f"A batch may have at most {MAX_BATCH} messages", status=413)
@@ -349,7 +349,7 @@ class HttpDesk:
                 changes.overflow = leave
                 line.on_gone = leave
                 await line.begin(session.id)
-                if polls(session.revision) and changes.last is not None:
+                if EARLIER[session.revision].polls and changes.last is not None:
                     await line.event(f"{_CHANGES}.{after or changes.last}", b"")
                 else:
                     await line.put(b":\n\n")

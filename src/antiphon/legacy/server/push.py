@@ -8,7 +8,7 @@ from antiphon.errors import CannotAsk
 from antiphon.legacy.server.sessions import Session
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import Message, notification
-from antiphon.wire.revisions import KEY, knows_modes
+from antiphon.wire.revisions import EARLIER, KEY
 
 
 class Asker:
@@ -133,7 +133,7 @@ def pushed(wire: JsonObject, name: str, revision: str, id_: str, hint: JsonObjec
     """A question as the request that an older client gets."""
     params: JsonObject = {**wire.get("params", {})}
     if wire["method"] == "elicitation/create":
-        if not knows_modes(revision):
+        if not EARLIER[revision].modes:
             params.pop("mode", None)
         elif params.get("mode") == "url":
             params["elicitationId"] = id_

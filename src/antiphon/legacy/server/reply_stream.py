@@ -10,7 +10,7 @@ from antiphon.legacy.server.sessions import Session
 from antiphon.stores.store import Store
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import RequestId, encode, error
-from antiphon.wire.revisions import polls
+from antiphon.wire.revisions import EARLIER
 
 KEPT = 30.0
 """Seconds that a stream which was sent to its end is kept, in case the end did not arrive."""
@@ -90,7 +90,7 @@ class Reply(Asker):
 
     async def hang_up(self, retry: float) -> None:
         """Let go of the connection; the client comes back by itself."""
-        if not polls(self._session.revision) or not self._line.accepts.stream:
+        if not EARLIER[self._session.revision].polls or not self._line.accepts.stream:
             return
         await self._begin()
         if self._line.is_open:
@@ -178,7 +178,7 @@ class Reply(Asker):
             await self._line.begin(self._session.id or None)
             self.name = name
             await streams.opened(self)
-            if polls(self._session.revision):
+            if EARLIER[self._session.revision].polls:
                 # 2025-11-25, basic/transports: an id at once, so that the client can come back whatever happens.
                 place = await streams.store.append(self.key, b"", limit=streams.buffer, ttl=streams.ttl)
                 await self._line.event(f"{name}.{place}", b"", retry=RETRY)

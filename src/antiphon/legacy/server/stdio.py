@@ -16,7 +16,7 @@ from antiphon.server.dispatch import Service
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc
 from antiphon.wire.jsonrpc import Message, RequestId, encode, notification
-from antiphon.wire.revisions import LATEST, PROTOCOL_VERSION, REQUEST, batches
+from antiphon.wire.revisions import EARLIER, LATEST, PROTOCOL_VERSION, REQUEST
 
 _PIPE: Final = "pipe"
 _NOBODY: Final = Session(id=_PIPE, revision=LATEST, capabilities={}, client={})
@@ -42,7 +42,7 @@ class PipeDesk:
 
     def batch(self, line: bytes) -> list[Message] | None:
         """2025-03-26, basic, Batching: several messages in one line, each answered as if it had come alone."""
-        if self._session is None or not batches(self._session.revision) or line[:64].lstrip()[:1] != b"[":
+        if self._session is None or not EARLIER[self._session.revision].batches or line[:64].lstrip()[:1] != b"[":
             return None
         return jsonrpc.decode_batch(line)
 
