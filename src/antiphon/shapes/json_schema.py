@@ -93,9 +93,6 @@ class Definitions:
         self._pinned: set[str] = set()
         self.root: Schema = {"$defs": self._bodies}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._bodies
-
     def __setitem__(self, name: str, schema: Schema) -> None:
         self._bodies[name] = schema
 
