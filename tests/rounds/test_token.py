@@ -657,7 +657,7 @@ def test_text_cannot_move_from_one_field_to_the_next(left: str, right: str, cut:
     assert bound(left, right) != bound(moved_left, moved_right)
 
 
-def test_nobody_and_the_empty_name_are_different_callers() -> None:
+def test_no_caller_and_an_empty_name_are_different() -> None:
     seen = {
         binding(method="tools/call", name="t", arguments=None, audience=audience, principal=principal)
         for audience in (None, "", "-", "0:")

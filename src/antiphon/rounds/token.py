@@ -31,19 +31,6 @@ import msgspec
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = [
-    "Codec",
-    "Opened",
-    "Reason",
-    "Seal",
-    "SealBroken",
-    "SignedState",
-    "StateTooLarge",
-    "binding",
-    "generate_key",
-    "parse_keys",
-]
-
 Reason = Literal["malformed", "wrong version", "too large", "unknown key", "forged", "expired", "already used"]
 
 

@@ -10,19 +10,6 @@ from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
-__all__ = [
-    "Docstring",
-    "bindings",
-    "class_hints",
-    "hints_of",
-    "parsed",
-    "peeled",
-    "substituted",
-    "target_of",
-    "type_name",
-    "wrapper_name",
-]
-
 # By name, since typing_extensions has its own on older Pythons.
 _WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "ClassVar"})
 

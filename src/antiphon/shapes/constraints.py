@@ -14,24 +14,6 @@ from msgspec import Meta
 
 from antiphon.shapes.mismatch import is_object
 
-__all__ = [
-    "FORMATS",
-    "NUMERIC",
-    "SIZED",
-    "TEXTUAL",
-    "Email",
-    "Facets",
-    "Format",
-    "FormatName",
-    "Header",
-    "Url",
-    "facets_of",
-    "integral",
-    "keywords",
-    "problem_with",
-    "problem_with_limits",
-]
-
 NUMERIC = frozenset({"gt", "ge", "lt", "le", "multiple_of"})
 SIZED = frozenset({"min_length", "max_length"})
 TEXTUAL = SIZED | {"pattern", "format"}

@@ -21,8 +21,6 @@ from antiphon.shapes.mismatch import Mismatch, is_object, quoted
 from antiphon.shapes.records import MISSING, Record, is_foreign, is_model, read_foreign, record_of, schema_of_foreign
 from antiphon.shapes.translation import builtins_of
 
-__all__ = ["Form", "Several", "form_of"]
-
 
 class Several:
     """A choice of several options: strings, pairs of value and title, an Enum or a Literal of strings."""

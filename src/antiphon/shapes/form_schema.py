@@ -7,8 +7,6 @@ from typing import Any
 from antiphon.shapes.constraints import FORMATS, problem_with
 from antiphon.shapes.mismatch import Mismatch, is_array, is_object, listing, quoted
 
-__all__ = ["checked_definition", "options_of", "read_value"]
-
 _NOTES = frozenset({"type", "title", "description", "default"})
 _NUMBER = _NOTES | {"minimum", "maximum"}
 _ALLOWED: dict[str, frozenset[str]] = {

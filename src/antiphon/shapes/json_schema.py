@@ -13,18 +13,6 @@ from antiphon.shapes.mismatch import Mismatch, is_array, is_object, listing, pat
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_SUBSCHEMAS",
-    "Definitions",
-    "Schema",
-    "Validator",
-    "check_bounds",
-    "rebuilt",
-    "references",
-    "subschemas",
-]
-
 Schema = dict[str, Any]
 
 # "Implementations SHOULD apply reasonable bounds, such as a maximum schema depth, a cap on the total number of

@@ -6,8 +6,6 @@ from typing import Any, TypeGuard, cast
 
 from msgspec import ValidationError
 
-__all__ = ["Mismatch", "explain", "is_array", "is_object", "listing", "path_text", "quoted"]
-
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)

@@ -11,18 +11,6 @@ from msgspec import UNSET, ValidationError, convert
 from antiphon.shapes.mismatch import Mismatch, explain, is_array, is_object
 from antiphon.shapes.records import Record, read_foreign
 
-__all__ = [
-    "Alternative",
-    "Alternatives",
-    "Opaque",
-    "Read",
-    "TypeReader",
-    "opaque",
-    "read_laxly",
-    "read_strictly",
-    "record_reader",
-]
-
 Read = Callable[[object, bool], object]
 """Reads a value; the flag says whether strings may stand for numbers."""
 

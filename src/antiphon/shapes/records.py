@@ -14,18 +14,6 @@ from msgspec.structs import replace
 from antiphon.shapes.annotations import bindings, class_hints, parsed, substituted, wrapper_name
 from antiphon.shapes.mismatch import Mismatch, path_text
 
-__all__ = [
-    "MISSING",
-    "Field",
-    "Record",
-    "dumped",
-    "is_foreign",
-    "is_model",
-    "read_foreign",
-    "record_of",
-    "schema_of_foreign",
-]
-
 # --- types that pydantic converts, if the user has loaded it; nothing here imports it ---
 
 

@@ -19,8 +19,6 @@ from antiphon.shapes.readers import TypeReader, read_strictly
 from antiphon.shapes.records import MISSING
 from antiphon.shapes.translation import Translation, Walk, convertible, encoded, settled, with_default
 
-__all__ = ["Parameter", "RawShape", "Shape", "Signature", "describe", "raw_shape", "shape_of", "signature_of"]
-
 _SIMPLE = (str, int, float, bytes, type(None))
 _CONTAINERS: tuple[type[Any], ...] = (list, dict, set, bytearray)
 _JSON_TYPES: dict[object, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}

@@ -45,8 +45,6 @@ from antiphon.shapes.records import (
     schema_of_foreign,
 )
 
-__all__ = ["Translation", "Walk", "builtins_of", "convertible", "encoded", "settled", "with_default"]
-
 T = TypeVar("T")
 
 

@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 from antiphon.stores.store import StoreError, Subscribers, Subscription, deadline, event_id, event_number, whole_limit
 
-__all__ = ["MemoryStore"]
-
 T = TypeVar("T")
 
 # A step adds at most one deadline and drops up to this many that have passed: the store shrinks faster than it grows,

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool, Redis
     from redis.asyncio.connection import AbstractConnection
 
-__all__ = ["RedisStore"]
-
 log = logging.getLogger("antiphon")
 
 COMMANDS_AT_ONCE = 256

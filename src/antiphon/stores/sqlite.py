@@ -15,8 +15,6 @@ from antiphon.stores.store import StoreError, deadline, event_id, event_number, 
 if TYPE_CHECKING:
     from sqlite3 import Connection, Error
 
-__all__ = ["SQLiteStore"]
-
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02

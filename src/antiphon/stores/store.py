@@ -9,20 +9,6 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from antiphon.errors import AntiphonError
 
-__all__ = [
-    "Store",
-    "StoreError",
-    "Subscribers",
-    "Subscription",
-    "Wait",
-    "deadline",
-    "event_id",
-    "event_number",
-    "following",
-    "whole_limit",
-]
-
-
 Name = TypeVar("Name", str, bytes)
 
 
