@@ -1,8 +1,8 @@
-"""What users touch, in words that no protocol revision changes."""
+"""The types of the public API, the same for every protocol revision."""
 
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -12,16 +12,13 @@ T_co = TypeVar("T_co", covariant=True)
 
 Role: TypeAlias = Literal["user", "assistant"]
 LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-LOG_LEVELS: dict[str, int] = {
-    level: rank
-    for rank, level in enumerate(("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"))
-}
+LOG_LEVELS: dict[str, int] = {level: rank for rank, level in enumerate(get_args(LogLevel))}
 Scope: TypeAlias = Literal["public", "private"]
 JsonObject: TypeAlias = dict[str, Any]
 
 
 class Annotations(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Hints on who content is for and how much it matters."""
+    """Hints on the audience of content and its importance."""
 
     audience: tuple[Role, ...] | None = None
     priority: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -38,7 +35,7 @@ class Icon(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Implementation(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Who a peer says it is. Self-reported: for display and logs, never for decisions."""
+    """The name and version a peer reports. For display and logs, not for decisions."""
 
     name: str
     version: str
@@ -97,7 +94,7 @@ class ResourceLink(Struct, frozen=True, omit_defaults=True, rename="camel", tag_
 
 
 class Contents(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What stands in a resource: ``text`` or ``blob``. Without a URI, the one that was read."""
+    """The contents of a resource: ``text`` or ``blob``. An empty ``uri`` means the URI that was read."""
 
     uri: str = ""
     text: str | None = None
@@ -115,7 +112,7 @@ class EmbeddedResource(Struct, frozen=True, omit_defaults=True, rename="camel", 
 
 
 class ToolUse(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="tool_use"):
-    """A model's wish to call a tool, inside a sampled message."""
+    """A model's request to call a tool, inside a sampled message."""
 
     id: str
     name: str
@@ -124,7 +121,7 @@ class ToolUse(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field
 
 
 class ToolUseResult(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type", tag="tool_result"):
-    """What that tool gave, for the next sampling request."""
+    """The result of that tool, for the next sampling request."""
 
     tool_use_id: str
     content: tuple["Content", ...] = field(default_factory=tuple)
@@ -139,7 +136,7 @@ CONTENT_TYPES = (Text, Image, Audio, ResourceLink, EmbeddedResource)
 
 
 class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """One turn of a prompt or of a sampling request; a plain string is text."""
+    """One message of a prompt or of a sampling request; a plain string is text."""
 
     role: Role
     content: str | MessageContent | list[MessageContent]
@@ -155,7 +152,7 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
-    """A tool's whole result, for handlers that want to say all of it themselves."""
+    """A tool's complete result, for handlers that set every part of it."""
 
     content: "str | Content | list[str | Content]" = field(default_factory=list)
     structured: Any = UNSET
@@ -164,7 +161,7 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 
 
 class PromptResult(Struct, frozen=True, kw_only=True):
-    """A prompt's whole result."""
+    """A prompt's complete result."""
 
     messages: list[Message]
     description: str | None = None
@@ -172,7 +169,7 @@ class PromptResult(Struct, frozen=True, kw_only=True):
 
 
 class ResourceResult(Struct, frozen=True, kw_only=True):
-    """A read's whole result: several contents, or a freshness of its own."""
+    """The complete result of reading a resource: several contents, or its own ``ttl`` and ``scope``."""
 
     contents: list[Contents]
     ttl: float | None = None
@@ -181,7 +178,7 @@ class ResourceResult(Struct, frozen=True, kw_only=True):
 
 
 class ToolAnnotations(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a tool does to the world, as a hint to clients."""
+    """Hints to clients on the effects of a tool."""
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -251,7 +248,7 @@ class ResourceTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 class Completion(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Suggestions for an argument; at most a hundred travel."""
+    """Suggestions for an argument; at most a hundred are sent."""
 
     values: list[str]
     total: int | None = None
@@ -259,7 +256,7 @@ class Completion(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Root(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A folder or file that the user opened to the server."""
+    """A folder or file that the user lets the server see."""
 
     uri: str
     name: str | None = None
@@ -273,7 +270,7 @@ class ModelHint(Struct, frozen=True, omit_defaults=True):
 
 
 class ModelPreferences(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Which model would suit a sampling request."""
+    """Which models suit a sampling request."""
 
     hints: tuple[ModelHint, ...] | None = None
     cost_priority: float | None = None
@@ -282,7 +279,7 @@ class ModelPreferences(Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 class Sample(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What the client's model wrote."""
+    """The answer of the client's model."""
 
     role: Role
     content: MessageContent | list[MessageContent]
@@ -297,7 +294,7 @@ class Sample(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="came
 
 
 class Accepted(Struct, Generic[T_co], frozen=True):
-    """The user answered: ``value`` is what they gave, validated and typed."""
+    """The user answered; ``value`` is validated and typed."""
 
     value: T_co
     action: Literal["accept"] = "accept"
@@ -307,7 +304,7 @@ class Accepted(Struct, Generic[T_co], frozen=True):
 
 
 class Declined(Struct, frozen=True):
-    """The user said no."""
+    """The user declined."""
 
     action: Literal["decline"] = "decline"
 
@@ -316,7 +313,7 @@ class Declined(Struct, frozen=True):
 
 
 class Cancelled(Struct, frozen=True):
-    """The user closed the question without choosing."""
+    """The user closed the question without an answer."""
 
     action: Literal["cancel"] = "cancel"
 
@@ -329,13 +326,13 @@ Answer: TypeAlias = Accepted[T] | Declined | Cancelled
 
 
 class Missing(Struct, frozen=True):
-    """Nothing usable has arrived under that key."""
+    """No usable response has arrived under that key."""
 
     kind: Literal["missing"] = "missing"
 
 
 class Elicited(Struct, frozen=True):
-    """An elicitation's raw answer: unvalidated, as the client sent it."""
+    """The raw answer to an elicitation: not validated, as the client sent it."""
 
     action: Literal["accept", "decline", "cancel"]
     content: JsonObject | None = None
@@ -360,7 +357,7 @@ Response: TypeAlias = Missing | Elicited | Sampled | Rooted
 
 
 def _guessed(path: str | PathLike[str], default: str) -> str:
-    import mimetypes  # 5 ms that only a file needs
+    import mimetypes  # 5 ms
 
     return mimetypes.guess_type(str(path))[0] or default
 

@@ -200,10 +200,10 @@ def test_a_token_too_short_to_be_one_is_malformed(size: int) -> None:
     assert refusal(Seal(KEY), token_of(raw_bytes(sealed(Seal(KEY)))[:size])) == "malformed"
 
 
-@pytest.mark.parametrize("flags", range(2, 256))
-def test_unknown_flags_are_refused(flags: int) -> None:
+def test_unknown_flags_are_refused() -> None:
     raw = raw_bytes(sealed(Seal(KEY)))
-    assert refusal(Seal(KEY), token_of(raw[:4] + bytes([flags]) + raw[5:])) == "malformed"
+    refused = {flags: refusal(Seal(KEY), token_of(raw[:4] + bytes([flags]) + raw[5:])) for flags in range(2, 256)}
+    assert set(refused.values()) == {"malformed"}
 
 
 def test_a_flag_cannot_be_turned_on_or_off() -> None:
@@ -657,7 +657,7 @@ def test_text_cannot_move_from_one_field_to_the_next(left: str, right: str, cut:
     assert bound(left, right) != bound(moved_left, moved_right)
 
 
-def test_nobody_and_the_empty_name_are_different_callers() -> None:
+def test_no_caller_and_an_empty_name_are_different() -> None:
     seen = {
         binding(method="tools/call", name="t", arguments=None, audience=audience, principal=principal)
         for audience in (None, "", "-", "0:")

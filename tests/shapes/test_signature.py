@@ -196,7 +196,7 @@ def test_a_type_that_cannot_be_expressed_names_parameter_and_function():
         signature_of(f)
 
 
-def test_skipped_parameters_are_nobodys_business():
+def test_skipped_parameters_are_not_in_the_schema():
     def f(a: int, ctx: complex):
         """F."""
 

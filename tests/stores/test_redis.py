@@ -1,4 +1,4 @@
-"""The store in Redis: what every store promises, between instances, and through everything that can go wrong."""
+"""The store in Redis: the promises of every store, between instances, and through failures."""
 
 import asyncio
 import gc
@@ -67,7 +67,7 @@ async def subscribers(admin: Redis) -> list[dict[str, str]]:
 async def eventually(is_so: Callable[[], object]) -> None:
     """For what another process does in its own time."""
     async with asyncio.timeout(10):
-        while not await is_so():  # noqa: ASYNC110 -- nobody tells
+        while not await is_so():  # noqa: ASYNC110 -- there is no event
             await asyncio.sleep(0.002)
 
 
@@ -240,10 +240,10 @@ async def test_one_who_leaves_and_one_who_comes_do_not_disturb_each_other(make: 
         await asyncio.gather(*(visit(number) for number in range(10)))
 
 
-async def test_whoever_is_cancelled_while_entering_is_not_subscribed(store: RedisStore, admin: Redis):
+async def test_a_subscriber_cancelled_while_entering_is_not_subscribed(store: RedisStore, admin: Redis):
     async def enter() -> None:
         async with store.subscribe("channel"):
-            raise AssertionError("nobody should get this far")
+            raise AssertionError("not reached")
 
     async with store.subscribe("another"):
         entering = asyncio.create_task(enter())
@@ -259,22 +259,22 @@ async def only_one_channel(admin: Redis) -> bool:
     return [client["sub"] for client in await subscribers(admin)] == ["1"]
 
 
-async def test_closing_turns_away_whoever_is_entering(store: RedisStore):
+async def test_closing_refuses_a_subscriber_that_is_entering(store: RedisStore):
     async def enter() -> None:
         async with store.subscribe("channel"):
-            raise AssertionError("nobody should get this far")
+            raise AssertionError("not reached")
 
     entering = asyncio.create_task(enter())
     await asyncio.sleep(0)
     await store.close()
-    with pytest.raises(StoreError, match="closed while somebody subscribed"):
+    with pytest.raises(StoreError, match="closed while subscribing"):
         await entering
 
 
 # --- commands ---
 
 
-async def test_a_command_whose_caller_has_gone_disturbs_no_other(store: RedisStore):
+async def test_a_cancelled_command_disturbs_no_other(store: RedisStore):
     tasks = [asyncio.create_task(store.add(f"key {number}")) for number in range(100)]
     for _ in range(2):
         await asyncio.sleep(0)
@@ -298,7 +298,7 @@ async def test_a_command_that_redis_refuses_disturbs_no_other(store: RedisStore,
     assert done[3] == b"x"
 
 
-async def test_more_commands_than_fit_into_one_trip_all_arrive(make: Make):
+async def test_more_commands_than_fit_into_one_batch_all_arrive(make: Make):
     store = make(connections=1)
     claims = await asyncio.gather(*(store.add(f"key {number % 1000}") for number in range(2000)))
     assert claims.count(True) == 1000
@@ -393,13 +393,13 @@ def test_ending_an_event_loop_with_commands_under_way_ends_them(url: str):
     assert [type(fault) for fault in faults] == [asyncio.CancelledError] * 3
 
 
-async def test_a_trip_that_is_cancelled_fails_those_it_would_have_taken_along(store: RedisStore):
+async def test_a_cancelled_sender_fails_the_commands_it_would_have_sent(store: RedisStore):
     for steps in (1, 2):
         asking = asyncio.create_task(store.get("key"))
         for _ in range(steps):
             await asyncio.sleep(0)
-        [trip] = store._opened().commands._trips
-        trip.cancel()
+        [sender] = store._opened().commands._senders
+        sender.cancel()
         with pytest.raises(StoreError, match="cancelled"):
             await asking
         assert await store.get("key") is None
@@ -431,11 +431,11 @@ async def test_a_store_outlives_a_restart_of_redis(tmp_path: Path, make: Make, c
             await other.publish("channel", b"before")
             assert await anext(messages) == b"before"
             stop(running[0])
-            with pytest.raises(StoreError, match="see whether it runs"):
+            with pytest.raises(StoreError, match="check that it runs"):
                 await other.publish("channel", b"lost")
-            with pytest.raises(StoreError, match="see whether it runs"):
+            with pytest.raises(StoreError, match="check that it runs"):
                 async with store.subscribe("third"):
-                    raise AssertionError("nobody should get this far")
+                    raise AssertionError("not reached")
             restart()
             await eventually(lambda: both_subscribed(url))
             await other.publish("channel", b"after")
@@ -473,7 +473,7 @@ async def test_a_redis_that_does_not_answer_is_not_waited_for(tmp_path: Path, ma
                 await store.add("claim")
             with pytest.raises(StoreError, match="no answer within 0.2 s"):
                 async with store.subscribe("channel"):
-                    raise AssertionError("nobody should get this far")
+                    raise AssertionError("not reached")
         finally:
             running[0].send_signal(signal.SIGCONT)
         await eventually(lambda: answers(store))
@@ -526,11 +526,11 @@ async def test_a_redis_that_is_not_there_is_named(tmp_path: Path):
     for nowhere, name in ((f"unix://{tmp_path}/none.sock", "none.sock"), (f"redis://127.0.0.1:{port}", str(port))):
         store = RedisStore(nowhere)
         started = time.monotonic()
-        with pytest.raises(StoreError, match=f"{name}.*see whether it runs"):
+        with pytest.raises(StoreError, match=f"{name}.*check that it runs"):
             await store.get("key")
-        with pytest.raises(StoreError, match=f"{name}.*see whether it runs"):
+        with pytest.raises(StoreError, match=f"{name}.*check that it runs"):
             async with store.subscribe("channel"):
-                raise AssertionError("nobody should get this far")
+                raise AssertionError("not reached")
         assert time.monotonic() - started < 2
         await store.close()
 
@@ -547,11 +547,11 @@ async def test_a_user_without_rights_is_told_so(url: str, admin: Redis, make: Ma
     await admin.acl_setuser("guest", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-set", "-subscribe"])
     store = make(f"{url}?username=guest&password=any")
     assert await store.get("key") is None
-    with pytest.raises(StoreError, match="let its user read, write"):
+    with pytest.raises(StoreError, match="allow its user to read, write"):
         await store.put("key", b"x")
-    with pytest.raises(StoreError, match="let its user read, write"):
+    with pytest.raises(StoreError, match="allow its user to read, write"):
         async with store.subscribe("channel"):
-            raise AssertionError("nobody should get this far")
+            raise AssertionError("not reached")
 
 
 @pytest.mark.parametrize(

@@ -493,7 +493,7 @@ def store_threads() -> list[str]:
 
 
 async def ended(threads: Callable[[], list[str]]) -> bool:
-    """A thread tells nobody that it ends, so this looks, for five seconds at most."""
+    """Wait at most five seconds for threads to end; there is no event for that."""
     patience = time.monotonic() + 5
     while threads() and time.monotonic() < patience:  # noqa: ASYNC110
         await asyncio.sleep(0.005)

@@ -67,7 +67,7 @@ def test_progress_tokens_are_strings_and_integers(token):
     accept(request("tools/list", progress=token))
 
 
-def test_keys_that_nobody_reserved_are_let_through():
+def test_keys_that_are_not_reserved_are_accepted():
     accept(request("tools/list", **{"com.example/x": [1], "traceparent": "00-0-0-01"}))
 
 

@@ -71,7 +71,7 @@ def test_events_come_whole_however_the_stream_is_cut(payloads, end, data):
 
 @pytest.mark.heavy
 def test_many_short_lines_take_the_room_that_is_counted():
-    events = Events(LIMIT := 1 << 20)
+    events = Events(LIMIT := 1 << 17)
     chunk = b"data:ab\n" * 1000
     tracemalloc.start()
     try:

@@ -1,7 +1,7 @@
-"""Questions: how they are built, what they need of a client, and how an answer is read.
+"""Questions: how to make them, which capabilities they need, and how to read their answers.
 
 ``ask.form(...)``, ``ask.url(...)``, ``ask.sample(...)`` and ``ask.roots()`` make questions to return; the ``ctx``
-methods of the same kinds make and ask them in one go.
+methods of the same kinds make and ask them in one step.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,13 +45,13 @@ class _Roots(msgspec.Struct):
 
 
 class Question:
-    """One thing to ask a client: the request that travels, and the shape that its answer must have."""
+    """One question to a client: the request to send, and the shape of its answer."""
 
     __slots__ = ("_params", "_print", "again", "beside", "form", "key", "kind", "method", "needs", "ttl")
 
     form: Form | None
     beside: bool
-    """Whether it is asked beside others, so that its place among them may change from run to run."""
+    """Whether it is asked in parallel with others, so that their order may change from run to run."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class Question:
 
     @property
     def name(self) -> str:
-        """A readable name for a question that was given no key."""
+        """A readable name for a question without a key."""
         return self.form.name if self.form is not None else self.kind
 
     @property
     def fingerprint(self) -> bytes:
-        """What a recorded answer is tied to: the exact question, as it travels."""
+        """A digest of the question as sent: a recorded answer belongs to it."""
         if self._print is None:
             self._print = blake2b(_encode([self.method, self.params]), digest_size=8).digest()
         return self._print
@@ -98,7 +98,7 @@ class Question:
         return {"method": self.method, "params": self.params}
 
     def read(self, raw: object) -> Any:
-        """The typed answer in a client's raw response; Mismatch if it is not an answer to this question."""
+        """Return the typed answer in a client's raw response; raise Mismatch if it does not fit this question."""
         if self.kind == "sample":
             return _convert(raw, Sample)
         if self.kind == "roots":
@@ -114,15 +114,15 @@ class Question:
         raise Mismatch("expected an action of accept, decline or cancel")
 
     def recall(self, raw: JsonObject) -> Any:
-        """The same for a response that was read before: forms need not be checked twice."""
+        """Do the same for a response that `read` has accepted before: a form is not checked again."""
         return self.read(raw)
 
-    def _content(self, content: object) -> Any:  # noqa: ARG002 -- a page that was opened has none
+    def _content(self, content: object) -> Any:  # noqa: ARG002 -- a URL's answer has none
         return None
 
 
 class FormQuestion(Question):
-    """A form. Cheap to make again on each round: its parameters and its schema's digest are made once, when needed."""
+    """A form. Every round makes it again, so parameters and fingerprint are computed only when needed."""
 
     __slots__ = ("_form", "_message")
 
@@ -156,7 +156,7 @@ class FormQuestion(Question):
 
 
 def form_print(form: Form, message: str) -> bytes:
-    """A form's fingerprint. It is wanted anew on each round, so those of short messages are remembered."""
+    """Return a form's fingerprint. Every round needs it, so those of short messages are cached."""
     return _known_print(form, message) if len(message) <= _SHORT else _form_print(form, message)
 
 
@@ -170,7 +170,7 @@ _known_print = lru_cache(maxsize=1024)(_form_print)
 
 
 def form_recalled(form: Form, raw: JsonObject) -> Answer[Any]:
-    """The answer to a form in a response that was read before."""
+    """Return the answer to a form in a response that was read before."""
     action = raw["action"]
     if action == "accept":
         return Accepted(form.recall(raw["content"]))
@@ -180,17 +180,17 @@ def form_recalled(form: Form, raw: JsonObject) -> Answer[Any]:
 def form(
     message: str, shape: object, *, key: str | None = None, ttl: float | None = None, again: bool = False
 ) -> Question:
-    """A form for the user. ``again=True`` allows asking again after a refusal."""
+    """Ask the user to fill in a form. ``again=True`` allows asking again after a refusal."""
     return FormQuestion(message, form_of(shape), key=key, ttl=ttl, again=again)
 
 
 def confirm(message: str, *, key: str | None = None, ttl: float | None = None, again: bool = False) -> Question:
-    """A form with one box to tick."""
+    """Ask the user to confirm: a form with one checkbox."""
     return FormQuestion(message, _CONFIRM, key=key, ttl=ttl, again=again)
 
 
 def url(message: str, url: str, *, key: str | None = None, ttl: float | None = None, again: bool = False) -> Question:
-    """A page for the user to open. Accepting means "I agreed to open it", not "I am done there"."""
+    """Ask the user to open a page. Accepting means that the user agreed to open it, not that they are done there."""
     parts = urlsplit(url)
     if not parts.scheme or not (parts.netloc or parts.path):
         raise ValueError(f"ask.url needs an absolute URL, got {url!r}")
@@ -221,7 +221,7 @@ def sample(
     ttl: float | None = None,
     again: bool = False,
 ) -> Question:
-    """A completion from the client's model (deprecated by the protocol; ask your provider where you can)."""
+    """Ask the client's model for a completion (deprecated by the protocol: call your provider where you can)."""
     said = [messages] if isinstance(messages, str | Message) else messages
     params: JsonObject = {"messages": [_message(item) for item in said], "maxTokens": max_tokens}
     optional: dict[str, object] = {
@@ -244,12 +244,12 @@ def sample(
 
 
 def roots(*, key: str | None = None, ttl: float | None = None) -> Question:
-    """The folders that the user opened to this server (deprecated by the protocol)."""
+    """Ask for the folders that the user lets this server see (deprecated by the protocol)."""
     return Question("roots", "roots/list", {}, (("roots",),), key=key, ttl=ttl)
 
 
 def supports(capabilities: Mapping[str, Any], path: Sequence[str]) -> bool:
-    """Whether declared capabilities include ``("elicitation", "url")`` and the like.
+    """Return whether the declared capabilities include a path such as ``("elicitation", "url")``.
 
     client/elicitation, Capabilities: an empty elicitation object means form mode only.
     """
@@ -268,7 +268,7 @@ def supports(capabilities: Mapping[str, Any], path: Sequence[str]) -> bool:
 
 
 def missing(capabilities: Mapping[str, Any], questions: Iterable[Question]) -> JsonObject:
-    """What a client would have to declare before these questions may be asked; empty if nothing."""
+    """Return the capabilities that a client lacks for these questions; empty if none."""
     tree: JsonObject = {}
     for question in questions:
         for path in question.needs:
@@ -280,7 +280,7 @@ def missing(capabilities: Mapping[str, Any], questions: Iterable[Question]) -> J
 
 
 def view(raw: object) -> Response:
-    """A raw response told apart by its form; what fits none of them is Missing."""
+    """Return a raw response as Elicited, Rooted or Sampled, by its form; Missing if it fits none."""
     if type(raw) is not dict:
         return Missing()
     fields: JsonObject = raw

@@ -1,6 +1,6 @@
-"""The declared style: a parameter that is a question, and the order in which such questions can be asked.
+"""Parameters that are questions, and the order in which to ask them.
 
-``sure: Annotated[bool, Ask("Really wipe {cache}?")]`` is filled in by the user; the model can neither see nor send it.
+``sure: Annotated[bool, Ask("Really wipe {cache}?")]`` is answered by the user; the model neither sees nor sends it.
 """
 
 import inspect
@@ -17,8 +17,8 @@ from antiphon.types import Accepted
 class Ask:
     """Marks a parameter as a question.
 
-    A text may name the tool's arguments and other asked values in braces. A function sees them as its parameters, and
-    returns the value if nothing needs asking, or an ``ask.*`` question.
+    A text may name the tool's arguments and other asked values in braces. A function takes them as its parameters, and
+    returns the value, or an ``ask.*`` question if it has to be asked.
     """
 
     __slots__ = ("source", "ttl")
@@ -41,13 +41,13 @@ class AskedParameter(NamedTuple):
     ttl: float | None
 
     def question(self, values: Mapping[str, Any]) -> Question:
-        """The question of a text source, with the values filled in."""
+        """Return the question of a text source, with the values filled in."""
         assert isinstance(self.source, str)
         return ask.form(self.source.format_map(values), self.shape, key=self.name, ttl=self.ttl)
 
 
 def asked_parameters(function: Callable[..., object], plain: Collection[str]) -> tuple[AskedParameter, ...]:
-    """A function's declared questions in an order that can be asked; TypeError names the parameter that cannot."""
+    """Return a function's declared questions in the order to ask them; raise TypeError naming one that cannot be."""
     hints = hints_of(function)
     marked = {name: mark for name, hint in hints.items() if (mark := _mark(hint)) is not None}
     found = {name: _parameter(name, hints[name], mark, {*plain, *marked}) for name, mark in marked.items()}
@@ -84,7 +84,7 @@ def _parameter(name: str, hint: object, mark: Ask, known: set[str]) -> AskedPara
 
 
 def _answered(hint: object) -> tuple[object, bool]:
-    """``Answer[T]`` means that the tool handles a refusal itself."""
+    """Return the wanted type, and whether the tool handles a refusal itself, as ``Answer[T]`` says."""
     if get_origin(hint) is Union:
         for option in get_args(hint):
             if get_origin(option) is Accepted:
@@ -114,7 +114,7 @@ def _names_in(source: str | Callable[..., object], name: str, known: set[str]) -
 
 
 def _fields(text: str) -> list[str]:
-    """The names in a format string, those inside its format specifications as well."""
+    """Return the names in a format string, including those in its format specifications."""
     found: list[str] = []
     for _, field, spec, _ in Formatter().parse(text):
         if field is not None:

@@ -1,7 +1,7 @@
-"""The client's side of a call, round by round, as a generator: it yields what it needs, a driver does the I/O.
+"""The client's side of a call as a generator: it yields what it needs, and a driver does the I/O.
 
-``result = yield Leg(params)``, ``responses = yield Questions(requests)``, ``yield Pause(seconds)``; what it returns is
-the complete result. Tests step it with ``.send()``.
+``result = yield Leg(params)``, ``responses = yield Questions(requests)``, ``yield Pause(seconds)``; it returns the
+complete result. Tests step it with ``.send()``.
 """
 
 from collections.abc import Generator
@@ -14,17 +14,17 @@ from antiphon.types import JsonObject
 
 MAX_ROUNDS = 10
 FIRST_PAUSE, LAST_PAUSE = 0.05, 0.25
-"""Seconds to wait before going on when a round has no questions: doubling from the first to the last."""
+"""Seconds to wait after a round without questions: doubling from the first to the last."""
 
 
 class Leg(msgspec.Struct, frozen=True):
-    """Send the request with these parameters; answer with its result."""
+    """Send the request with these parameters; send back its result."""
 
     params: JsonObject
 
 
 class Questions(msgspec.Struct, frozen=True):
-    """Put these to whoever can answer them; answer with the responses."""
+    """Get these questions answered; send back the responses."""
 
     requests: JsonObject
     state: str | None
@@ -32,7 +32,7 @@ class Questions(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """The server wants the call again, and asks nothing: wait a moment."""
+    """Wait: the server wants the call again and asks nothing."""
 
     seconds: float
     state: str | None
@@ -45,9 +45,9 @@ Step = Leg | Questions | Pause
 def rounds(
     params: JsonObject, *, max_rounds: int = MAX_ROUNDS, start: "Questions | Pause | None" = None
 ) -> Generator[Step, Any, tuple[JsonObject, int]]:
-    """Drive a call to its complete result; returns it with the number of requests sent.
+    """Drive a call to its complete result; return it with the number of requests sent.
 
-    With ``start``, go on from a round that was asked before, perhaps by another process.
+    With ``start``, continue from an earlier round, even one of another process.
     """
     pause = FIRST_PAUSE
     done, waiting, sent = (0, None, params) if start is None else (start.round, start, params)
@@ -72,7 +72,7 @@ def rounds(
 
 
 def asked(result: JsonObject, round_: int) -> Questions | Pause | None:
-    """What a result asks for; None if it is complete. PeerBroken if it is neither.
+    """Return what a result asks for, None if it is complete; raise PeerBroken if it is neither.
 
     2026-07-28, basic, ResultType: an absent type is "complete", an unknown one is invalid.
     """
@@ -94,7 +94,7 @@ def asked(result: JsonObject, round_: int) -> Questions | Pause | None:
 
 
 def retry(params: JsonObject, state: str | None, responses: JsonObject | None) -> JsonObject:
-    """The parameters of the next leg: the same call, the answers, and the token as it came, if one came."""
+    """Return the parameters of the next leg: the same call, the answers, and the unchanged token, if there is one."""
     again = dict(params)
     again.pop("inputResponses", None)
     again.pop("requestState", None)

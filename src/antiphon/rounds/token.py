@@ -1,9 +1,9 @@
 """The token (`requestState`) that carries a call's state through the client and back.
 
-A request state is attacker-controlled until opened (2026-07-28, basic/patterns/mrtr, Server Requirements). Whoever
-holds a token can change it, send it again, send it late, with another call or as another user. Each layer stops one:
+A request state is attacker-controlled until opened (2026-07-28, basic/patterns/mrtr, Server Requirements). The holder
+of a token can change it, send it again, send it late, with another call or as another user. Each layer stops one:
 
-    armour      one text per sequence of bytes, so there is nothing to vary that is not protected
+    armour      one text for each sequence of bytes, so that every character is protected
     key ring    the first key seals, every key opens, so a key can be replaced while calls are under way
     cipher      AES-256-GCM (`Seal`) or HMAC-SHA256 over readable text (`SignedState`): a changed token does not open
     bound_to    method, name, arguments, audience and principal (`binding`): a token moved elsewhere does not open
@@ -31,24 +31,11 @@ import msgspec
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = [
-    "Codec",
-    "Opened",
-    "Reason",
-    "Seal",
-    "SealBroken",
-    "SignedState",
-    "StateTooLarge",
-    "binding",
-    "generate_key",
-    "parse_keys",
-]
-
 Reason = Literal["malformed", "wrong version", "too large", "unknown key", "forged", "expired", "already used"]
 
 
 class SealBroken(Exception):
-    """A token that is refused. The reason is for the log; the peer learns only that the token was refused."""
+    """The token is refused. The reason is for the log; the peer learns only that the token was refused."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -56,7 +43,7 @@ class SealBroken(Exception):
 
 
 class StateTooLarge(ValueError):
-    """A state whose token would be longer than `max_bytes`."""
+    """The state's token would be longer than `max_bytes`."""
 
     def __init__(self, *, payload: int, token: int, limit: int) -> None:
         super().__init__(
@@ -69,7 +56,7 @@ class StateTooLarge(ValueError):
 
 
 class Codec(Protocol):
-    """What an object that replaces `Seal` and `SignedState` must offer."""
+    """The interface of an object that replaces `Seal` and `SignedState`."""
 
     def seal(self, payload: bytes, /) -> str: ...
 
@@ -89,14 +76,14 @@ _ADVICE: Final = "`antiphon keygen` prints a good one"
 
 
 def generate_key(entropy: bytes) -> str:
-    """A key as text, from 32 random bytes; its prefix lets secret scanners know it."""
+    """Return a key as text, from 32 random bytes; secret scanners recognise it by its prefix."""
     if len(entropy) != _SECRET_BYTES:
         raise ValueError(f"a key is made from {_SECRET_BYTES} random bytes, not {len(entropy)}")
     return _GENERATED + _armour(entropy)
 
 
 def parse_keys(text: str) -> list[str]:
-    """The keys in `text` (the variable ANTIPHON_KEYS), separated by commas or white space."""
+    """Return the keys in `text` (the variable ANTIPHON_KEYS), separated by commas or white space."""
     keys = [key for key in re.split(r"[,\s]+", text) if key]
     _secrets(keys)
     return keys
@@ -125,7 +112,7 @@ def _is_generated(secret: bytes) -> bool:
 
 
 def _derive(secret: bytes, purpose: bytes, size: int) -> bytes:
-    """One secret serves several purposes, and no derived key tells of another."""
+    """Derive a key for one purpose; no derived key reveals another."""
     return blake2b(purpose, key=blake2b(secret).digest(), digest_size=size).digest()
 
 
@@ -244,7 +231,7 @@ class Seal:
 
     @property
     def readable(self) -> bool:
-        """Whether whoever holds a token can read what is in it."""
+        """Whether the holder of a token can read its content."""
         return False
 
     @property
@@ -291,20 +278,20 @@ class Seal:
         secret = self._ring.get(key_id)
         if secret is None:
             raise SealBroken("unknown key")
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 17 ms, and not every server asks
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 17 ms, only for servers that ask
 
         cipher = self._ciphers[key_id] = AESGCM(_derive(secret, b"antiphon seal AES-256-GCM", 32))
         return cipher
 
 
 def _invalid_tag() -> type[Exception]:
-    from cryptography.exceptions import InvalidTag  # 17 ms, and not every server asks
+    from cryptography.exceptions import InvalidTag  # 17 ms, only for servers that ask
 
     return InvalidTag
 
 
 def _pack(payload: bytes, most: int) -> tuple[bytes, bytes]:
-    """Flags and body: compressed where that pays and `open` would inflate it again."""
+    """Return flags and body, compressed if that makes it shorter and `open` accepts its inflated size."""
     if _COMPRESS_ABOVE < len(payload) <= most:
         packed = zlib.compress(payload, 1, wbits=-zlib.MAX_WBITS)
         if len(packed) < len(payload):
@@ -335,7 +322,7 @@ _write_claims = msgspec.json.Encoder()
 
 
 class SignedState:
-    """HMAC-SHA256 over readable text, for those who want to see the state in a log or a proxy.
+    """HMAC-SHA256 over readable text, to see the state in a log or a proxy.
 
     The token is base64url(claims, newline, payload) `.` base64url(MAC), where the claims are the JSON object
     `{"exp": seconds, "id": text}`. `bound_to` is in the MAC, not in the text.
@@ -368,7 +355,7 @@ class SignedState:
 
     @property
     def readable(self) -> bool:
-        """Whether whoever holds a token can read what is in it."""
+        """Whether the holder of a token can read its content."""
         return True
 
     def seal(self, payload: bytes, *, bound_to: bytes, now: float, ttl: float | None = None, entropy: bytes) -> str:
@@ -403,7 +390,7 @@ class SignedState:
 
 
 def _mac(key: bytes, bound_to: bytes, text: bytes) -> bytes:
-    """The MAC as text: comparing texts leaves no second way to write the same bytes."""
+    """Return the MAC as text: compared as text, the same bytes cannot be written in a second way."""
     signed = len(bound_to).to_bytes(8) + bound_to + text
     return _armour(hmac.digest(key, signed, "sha256")).encode("ascii")
 
@@ -412,12 +399,12 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def as_they_are(arguments: object) -> msgspec.Raw:
-    """Arguments that `binding` takes like the original ones, whatever is done to those."""
+    """Return a copy of the arguments that gives the same `binding`, even if the handler changes them."""
     return msgspec.Raw(_canonical.encode(arguments))
 
 
 def binding(*, method: str, name: str, arguments: object, audience: str | None, principal: str | None) -> bytes:
-    """A digest of the call and the caller, equal only for equal ones: what mrtr, Server Requirements 5, asks to verify.
+    """Return a digest of the call and the caller, equal only for equal ones (mrtr, Server Requirements 5).
 
     `arguments` are decoded JSON; the order of an object's keys does not matter, and absent arguments are `{}`.
     """
@@ -435,12 +422,8 @@ def _field(text: str | None) -> bytes:
     return b"%d:%b" % (len(field), field)
 
 
-# The Guard: what the server needs of a seal, whichever codec a user brings.
-
-
-_ID_BYTES: Final = 12
 _BOUND_BYTES: Final = 32
-_HEAD: Final = _EXPIRY.size + _ID_BYTES + _BOUND_BYTES
+_HEAD: Final = _EXPIRY.size + _ENTROPY_BYTES + _BOUND_BYTES
 
 
 class Guard(Protocol):
@@ -465,7 +448,7 @@ def guard_of(codec: Seal | SignedState | Codec) -> Guard:
 
 
 class Enclosed:
-    """A user's own codec, given what it does not know of: expiry, a token's id and the call it is bound to."""
+    """Adds expiry, a token id and the binding to a call to a user's own codec."""
 
     __slots__ = ("_codec", "audience", "max_bytes", "readable", "single_use", "ttl")
 
@@ -489,14 +472,12 @@ class Enclosed:
             raise SealBroken("too large")
         try:
             sealed = self._codec.open(token)
-        except Exception:  # noqa: BLE001 -- whatever a codec raises, it means no
+        except Exception:  # noqa: BLE001 -- whatever a codec raises, the token is refused
             raise SealBroken("forged") from None
         if len(sealed) < _HEAD:
             raise SealBroken("malformed")
         (expires,) = _EXPIRY.unpack_from(sealed)
-        id_ = sealed[_EXPIRY.size : _EXPIRY.size + _ID_BYTES]
-        if not hmac.compare_digest(sealed[_EXPIRY.size + _ID_BYTES : _HEAD], bound_to):
+        id_ = sealed[_EXPIRY.size : _EXPIRY.size + _ENTROPY_BYTES]
+        if not hmac.compare_digest(sealed[_EXPIRY.size + _ENTROPY_BYTES : _HEAD], bound_to):
             raise SealBroken("forged")
-        if not now < expires:
-            raise SealBroken("expired")
-        return Opened(payload=sealed[_HEAD:], id=id_, expires=expires)
+        return Opened(payload=sealed[_HEAD:], id=id_, expires=_in_time(expires, now))

@@ -1,8 +1,11 @@
 """Python types <-> JSON Schema <-> validated values."""
 
+from antiphon.shapes.annotations import hints_of
+from antiphon.shapes.constraints import Email, Format, Header, Url
 from antiphon.shapes.form import Form, Several, form_of
-from antiphon.shapes.schema import Email, Format, Header, Mismatch, Shape, Url, raw_shape, shape_of
-from antiphon.shapes.signature import MISSING, Parameter, Signature, describe, hints_of, signature_of
+from antiphon.shapes.mismatch import Mismatch
+from antiphon.shapes.records import MISSING
+from antiphon.shapes.schema import Parameter, Shape, Signature, describe, raw_shape, shape_of, signature_of
 
 __all__ = [
     "MISSING",

@@ -1,4 +1,4 @@
-"""Annotations resolved: strings evaluated, local names included, wrappers taken off."""
+"""Reads annotations (strings evaluated, local names found, wrappers removed) and docstrings."""
 
 import functools
 import inspect
@@ -10,27 +10,14 @@ from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
-__all__ = [
-    "Docstring",
-    "bindings",
-    "class_hints",
-    "hints_of",
-    "parsed",
-    "peeled",
-    "substituted",
-    "target_of",
-    "type_name",
-    "wrapper_name",
-]
-
 # By name, since typing_extensions has its own on older Pythons.
 _WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "ClassVar"})
 
 
 def hints_of(function: Callable[..., object]) -> dict[str, object]:
-    """The parameters' and the return's annotations, `Annotated` kept.
+    """Return the annotations of the parameters and of `return`, `Annotated` included.
 
-    Names that only the enclosing function knows are found as long as it is still running, which is when decorators run.
+    Names local to the enclosing function are found while it runs, which is when decorators run.
     """
     target = target_of(function)
     try:
@@ -40,7 +27,7 @@ def hints_of(function: Callable[..., object]) -> dict[str, object]:
 
 
 def target_of(function: Callable[..., object]) -> Callable[..., object]:
-    """The function whose annotations describe a call of `function`."""
+    """Return the function whose annotations describe a call of `function`."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, type):
@@ -84,7 +71,7 @@ def _closure(function: object) -> dict[str, object]:
 
 
 def _local_names(thing: object) -> dict[str, object]:
-    """The local variables of the running functions that enclose the definition of `thing`."""
+    """Return the local variables of the running functions that enclose the definition of `thing`."""
     enclosing = list(_enclosing(_name(thing)))
     names: dict[str, object] = {}
     if not enclosing:
@@ -106,7 +93,7 @@ def _enclosing(qualname: str) -> Iterator[str]:
 
 
 def class_hints(cls: type) -> tuple[dict[str, object], bool]:
-    """The fields' annotations, and whether the module's names were enough to resolve them."""
+    """Return the fields' annotations, and whether the module's names were enough to resolve them."""
     try:
         return typing.get_type_hints(cls, include_extras=True), True
     except (NameError, AttributeError):
@@ -121,7 +108,7 @@ def class_hints(cls: type) -> tuple[dict[str, object], bool]:
 
 
 def peeled(annotation: Any) -> tuple[Any, tuple[object, ...]]:
-    """The type inside `Annotated`, `NewType`, type aliases and the like, and all the metadata met on the way in."""
+    """Return the type inside `Annotated`, `NewType`, type aliases and the like, with all their metadata."""
     metadata: tuple[object, ...] = ()
     while True:
         origin = typing.get_origin(annotation)
@@ -141,22 +128,22 @@ def peeled(annotation: Any) -> tuple[Any, tuple[object, ...]]:
 
 
 def type_name(type_: object) -> str:
-    """A type as it may stand in a message."""
+    """Return a type's name for a message."""
     return type_.__qualname__ if isinstance(type_, type) else str(type_).replace("typing.", "")
 
 
 def wrapper_name(origin: object) -> str:
-    """`NotRequired` for `typing.NotRequired` and its like, something else for anything else."""
+    """Return `NotRequired` for `typing.NotRequired`, and so on; any text for other types."""
     return str(origin).rpartition(".")[2]
 
 
 def _alias_value(alias: Any) -> Any:
-    """What a `type` statement's alias stands for, its parameters filled in."""
+    """Return what a `type` statement's alias stands for, with its parameters replaced."""
     return substituted(alias.__value__, dict(zip(alias.__type_params__, typing.get_args(alias), strict=False)))
 
 
 def bindings(type_: Any) -> dict[Any, Any]:
-    """What each type variable of a generic class, and of its bases, stands for."""
+    """Return what each type variable of a generic class, and of its bases, stands for."""
     origin = typing.get_origin(type_) or type_
     bound = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(type_), strict=False))
     for base in getattr(origin, "__orig_bases__", ()):
@@ -167,7 +154,7 @@ def bindings(type_: Any) -> dict[Any, Any]:
 
 
 def substituted(annotation: Any, bound: Mapping[Any, Any]) -> Any:
-    """The annotation with its type variables replaced."""
+    """Return the annotation with its type variables replaced."""
     if isinstance(annotation, TypeVar):
         return bound.get(annotation, annotation)
     parameters = () if isinstance(annotation, type) else getattr(annotation, "__parameters__", ())
@@ -176,8 +163,7 @@ def substituted(annotation: Any, bound: Mapping[Any, Any]) -> Any:
     return cast("Any", annotation)[tuple(bound.get(parameter, parameter) for parameter in parameters)]
 
 
-# Docstrings read: Google, NumPy and reST styles.
-
+# --- docstrings: Google, NumPy and reST styles ---
 
 _ARGUMENTS = frozenset({
     "args", "arguments", "parameters", "params", "keyword args", "keyword arguments", "other parameters", "attributes",
@@ -186,7 +172,7 @@ _RETURNS = frozenset({"return", "returns", "yield", "yields"})
 _OTHERS = frozenset({
     "raises", "example", "examples", "note", "notes", "see also", "references", "warning", "warnings", "warns", "todo",
 })  # fmt: skip
-# Plain texts, which `re` compiles when first used.
+# Strings: `re` compiles them at first use.
 _NAME = r"\*{0,2}[A-Za-z_]\w*"
 _GOOGLE_ITEM = rf"({_NAME})\s*(?:\([^)]*(?:\([^)]*\)[^)]*)*\))?\s*:(?:\s+|$)(.*)"
 _NUMPY_ITEM = rf"({_NAME}(?:\s*,\s*{_NAME})*)\s*(?::.*)?"
@@ -201,7 +187,7 @@ class Docstring(msgspec.Struct):
 
 
 def parsed(text: str | None) -> Docstring:
-    """The description without the sections about arguments and the result, and those sections."""
+    """Split a docstring into the description, what it says of each argument, and of the result."""
     docstring = Docstring()
     if not text:
         return docstring
@@ -225,11 +211,11 @@ def parsed(text: str | None) -> Docstring:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """The text cut into sections: each with what it is about, headings left out except in ordinary text."""
+    """Yield the sections of a text, each with its kind; without their headings, except in ordinary text."""
     index = 0
     while index < len(lines):
         kind, start = _heading(lines, index)
-        end = start + (kind == "rest")  # a field's own first line does not end it
+        end = start + (kind == "rest")  # a field's own first line looks like the next field
         while end < len(lines) and not _ends(kind, lines, end):
             end += 1
         yield kind, lines[start:end]
@@ -237,7 +223,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _heading(lines: list[str], index: int) -> tuple[str, int]:
-    """What begins at a line, and where its content does."""
+    """Return the kind of section that begins at a line, and the line at which its content begins."""
     line = lines[index]
     title = line.strip().removesuffix(":").lower()
     if _underlined(lines, index):
@@ -280,7 +266,7 @@ def _indented(lines: list[str], index: int) -> bool:
 
 
 def _items(lines: list[str]) -> Iterator[list[str]]:
-    """The entries of a section: each starts at the section's own indentation."""
+    """Yield the items of a section: each starts at the section's own indentation."""
     depth = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     item: list[str] = []
     for line in lines:
@@ -307,7 +293,7 @@ def _numpy_items(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _numpy_returns(lines: list[str]) -> str | None:
-    """NumPy names the type first and explains it below, indented."""
+    """Return the text below the type that NumPy names first."""
     told = [text for _, *rest in _items(lines) if (text := _flowed(rest))]
     return " ".join(told) or _flowed(lines)
 
@@ -320,6 +306,6 @@ def _read_field(docstring: Docstring, text: str) -> None:
 
 
 def _flowed(lines: list[str]) -> str | None:
-    """Lines as one line, paragraphs kept apart."""
+    """Join lines into one line for each paragraph."""
     paragraphs = "\n".join(line.strip() for line in lines).strip().split("\n\n")
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs).strip() or None

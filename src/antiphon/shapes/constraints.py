@@ -1,8 +1,9 @@
-"""What `Annotated` says about a type, whoever's words it uses."""
+"""Limits and notes that `Annotated` adds to a type: ours, msgspec's, annotated-types' and pydantic's."""
 
 import datetime as dt
 import inspect
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, get_args
@@ -12,27 +13,6 @@ import msgspec
 from msgspec import Meta
 
 from antiphon.shapes.mismatch import is_object
-
-__all__ = [
-    "FORMATS",
-    "NUMERIC",
-    "SIZED",
-    "TEXTUAL",
-    "Email",
-    "Facets",
-    "Format",
-    "FormatName",
-    "Header",
-    "Url",
-    "facets_of",
-    "integral",
-    "keywords",
-    "problem_with",
-    "problem_with_limits",
-]
-
-# Bounds, lengths and patterns: as schema keywords, and as checks where msgspec has none of its own.
-
 
 NUMERIC = frozenset({"gt", "ge", "lt", "le", "multiple_of"})
 SIZED = frozenset({"min_length", "max_length"})
@@ -52,10 +32,16 @@ _KEYWORDS = {
     "array": {"min_length": "minItems", "max_length": "maxItems"},
     "object": {"min_length": "minProperties", "max_length": "maxProperties"},
 }
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "gt": (">", operator.gt),
+    "ge": (">=", operator.ge),
+    "lt": ("<", operator.lt),
+    "le": ("<=", operator.le),
+}
 
 
 def keywords(schema: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
-    """The limits in JSON Schema's words, as far as it has words for them."""
+    """Return the limits as keywords of JSON Schema, as far as it has them."""
     names = _KEYWORDS.get(schema.get("type", ""), {})
     said = {names[key]: value for key, value in limits.items() if key in names}
     if "contentEncoding" in schema:  # lengths count bytes, three of which take four characters
@@ -66,7 +52,7 @@ def keywords(schema: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
 
 
 def integral(limits: dict[str, Any]) -> dict[str, Any]:
-    """The same limits for integers, in integers."""
+    """Return the same limits for integers, in integers."""
     whole = dict(limits)
     for key, rounded in (("gt", math.floor), ("ge", math.ceil), ("lt", math.ceil), ("le", math.floor)):
         if isinstance(whole.get(key), float):
@@ -75,37 +61,29 @@ def integral(limits: dict[str, Any]) -> dict[str, Any]:
 
 
 def problem_with_limits(value: Any, limits: dict[str, Any]) -> str | None:
-    """What is wrong with a converted value, None when nothing is."""
+    """Return what is wrong with a converted value, None if nothing is."""
     for key, limit in limits.items():
-        match key:
-            case "gt" if not value > limit:
-                return f"expected a value > {limit}"
-            case "ge" if not value >= limit:
-                return f"expected a value >= {limit}"
-            case "lt" if not value < limit:
-                return f"expected a value < {limit}"
-            case "le" if not value <= limit:
-                return f"expected a value <= {limit}"
-            case "multiple_of" if value % limit:
-                return f"expected a multiple of {limit}"
-            case "min_length" if len(value) < limit:
-                return f"expected a length of at least {limit}, got {len(value)}"
-            case "max_length" if len(value) > limit:
-                return f"expected a length of at most {limit}, got {len(value)}"
-            case _:
-                pass
+        if key in _BOUNDS:
+            symbol, holds = _BOUNDS[key]
+            if not holds(value, limit):
+                return f"expected a value {symbol} {limit}"
+        elif key == "multiple_of" and value % limit:
+            return f"expected a multiple of {limit}"
+        elif key == "min_length" and len(value) < limit:
+            return f"expected a length of at least {limit}, got {len(value)}"
+        elif key == "max_length" and len(value) > limit:
+            return f"expected a length of at most {limit}, got {len(value)}"
     return None
 
 
-# The string formats the protocol's forms can ask for (client/elicitation, Requested Schema).
-
+# --- string formats that forms can ask for (client/elicitation, Requested Schema) ---
 
 FormatName = Literal["email", "uri", "date", "date-time"]
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u0080-\U0010ffff-]+"
 _LABEL = r"[A-Za-z0-9\u0080-\U0010ffff](?:[A-Za-z0-9\u0080-\U0010ffff-]{0,61}[A-Za-z0-9\u0080-\U0010ffff])?"
-# Plain texts, which `re` compiles when first used: the character classes cost 25 ms.
+# Strings: `re` compiles them at first use, and the character classes take 25 ms.
 _EMAIL = rf"{_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*"
 _URI = r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+"
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -137,11 +115,11 @@ _CHECKS: dict[FormatName, tuple[Callable[[str], bool], str]] = {
 
 
 def problem_with(name: FormatName, text: str) -> str | None:
-    """What is wrong with `text` as a value of this format, None when nothing is."""
+    """Return what is wrong with `text` as a value of this format, None if nothing is."""
     check, expected = _CHECKS[name]
     try:
         fits = check(text)
-    except ValueError:  # the 30th of February, a bracket that never closes
+    except ValueError:  # such as the 30th of February
         fits = False
     return None if fits else f"expected {expected}"
 
@@ -196,18 +174,18 @@ _NOTES = ("title", "description", "examples")
 
 
 class Facets(msgspec.Struct):
-    """Limits are enforced and described; notes are only described."""
+    """What metadata says of a type: limits are enforced and described, notes only described."""
 
     limits: dict[str, Any] = {}
     notes: dict[str, Any] = {}
-    ours: bool = True  # every limit came as a msgspec.Meta, so msgspec enforces it unaided
-    needs_pydantic: bool = False  # a validator or serializer of pydantic's, which only pydantic can run
+    native: bool = True  # every limit came as a msgspec.Meta, so msgspec enforces it by itself
+    needs_pydantic: bool = False  # there is a validator or serializer that only pydantic can run
 
     def note(self, **notes: object) -> None:
         self.notes.update({key: value for key, value in notes.items() if value is not None})
 
     def limit(self, key: str, value: Any) -> None:
-        """Adds a limit; of two of the same kind the tighter one holds."""
+        """Add a limit; of two of the same kind the tighter one holds."""
         known = self.limits.get(key)
         if known is None:
             self.limits[key] = value
@@ -221,7 +199,7 @@ class Facets(msgspec.Struct):
             raise TypeError(f"two different values for {key}: {known!r} and {value!r}")
 
     def settle(self) -> "Facets":
-        """At most one lower and one upper bound, as JSON Schema readers and msgspec expect."""
+        """Keep at most one lower and one upper bound, as JSON Schema readers and msgspec expect."""
         limits = self.limits
         if "gt" in limits and "ge" in limits:
             del limits["ge" if limits["gt"] >= limits["ge"] else "gt"]
@@ -231,7 +209,7 @@ class Facets(msgspec.Struct):
 
 
 def facets_of(metadata: Iterable[object]) -> Facets:
-    """The facets of an `Annotated`'s metadata; of two descriptions the outer, later one wins."""
+    """Return the facets of an `Annotated`'s metadata; of two descriptions the outer, later one holds."""
     facets = Facets()
     for item in metadata:
         _add(facets, item)
@@ -248,20 +226,20 @@ def _add(facets: Facets, item: Any) -> None:
         facets.notes["x-mcp-header"] = item.name
     elif isinstance(item, Format):
         facets.limits["format"] = item.name
-        facets.ours = False
+        facets.native = False
     elif isinstance(documentation := getattr(item, "documentation", None), str):
         facets.note(description=inspect.cleandoc(documentation))
     elif type(item).__module__.partition(".")[0] == "pydantic":
         _add_pydantic(facets, item)
     elif _add_limits(facets, item):
-        facets.ours = False
+        facets.native = False
 
 
 def _add_limits(facets: Facets, item: object) -> bool:
     found = False
     for name in _LIMITS:
         value = getattr(item, name, None)
-        # A zero minimum length says nothing; a callable is somebody's method, not a bound.
+        # A minimum length of zero says nothing; a callable is a method of the item, not a bound.
         if value is not None and not callable(value) and not (name == "min_length" and value == 0):
             facets.limit(name, value)
             found = True
@@ -277,7 +255,7 @@ def _add_pydantic(facets: Facets, item: Any) -> None:
         case "StringConstraints":
             for inner in item:
                 _add(facets, inner)
-        case "Strict" | "AllowInfNan":  # reading is strict as it is, and JSON knows neither infinity nor NaN
+        case "Strict" | "AllowInfNan":  # reading is strict, and JSON has no infinity or NaN
             pass
         case _:
             facets.needs_pydantic = True
@@ -287,7 +265,7 @@ def _add_general(facets: Facets, said: dict[str, Any]) -> None:
     pattern = said.get("pattern")
     if pattern is not None:
         facets.limit("pattern", getattr(pattern, "pattern", pattern))
-        facets.ours = False
+        facets.native = False
     if any(value is not None for key, value in said.items() if key not in {"pattern", "strict"}):
         facets.needs_pydantic = True
 

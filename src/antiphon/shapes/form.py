@@ -1,4 +1,4 @@
-"""Types as forms: the protocol's restricted schema, and the typed value of an answer."""
+"""Types as forms: the restricted schema that the protocol allows, and the typed value of an answer."""
 
 import collections.abc
 import datetime as dt
@@ -16,20 +16,14 @@ from msgspec.structs import replace
 from antiphon.shapes.annotations import peeled, type_name
 from antiphon.shapes.constraints import Facets, facets_of, integral, keywords
 from antiphon.shapes.form_schema import checked_definition, read_value
+from antiphon.shapes.json_schema import Schema
 from antiphon.shapes.mismatch import Mismatch, is_object, quoted
 from antiphon.shapes.records import MISSING, Record, is_foreign, is_model, read_foreign, record_of, schema_of_foreign
 from antiphon.shapes.translation import builtins_of
 
-__all__ = ["Entry", "Form", "Several", "entry_of", "form_of", "opened"]
-
-# One field of a form: from a Python type to the protocol's definition and back from an answer.
-
-
-Schema = dict[str, Any]
-
 
 class Several:
-    """A choice of several: options (strings, or pairs of value and title), an Enum or a Literal of strings."""
+    """A choice of several options: strings, pairs of value and title, an Enum or a Literal of strings."""
 
     __slots__ = ("at_least", "at_most", "options")
 
@@ -46,8 +40,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """A field: what the built value calls it, its definition on the wire, and the meaning of an answer."""
+class FormField(msgspec.Struct, frozen=True):
+    """A field of a form: its name in the built value and on the wire, its definition, and its converter."""
 
     name: str
     wire: str
@@ -58,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A type a field can have: its bare definition, and how its values go off and onto the wire."""
+    """A type that a field can have: its bare definition, and how its values are converted from and to JSON."""
 
     schema: Schema
     convert: Callable[[Any], object] = _same
@@ -96,10 +90,10 @@ _WORDS = {
 }
 
 
-def entry_of(
+def field_of(
     name: str, annotation: Any, *, wire: str | None = None, required: bool = True, default: object = MISSING
-) -> Entry:
-    """The field for a type; TypeError naming it when a form has no such field."""
+) -> FormField:
+    """Return the field for a type; raise TypeError naming it if a form cannot have such a field."""
     wire = wire or name
     inner, metadata, nullable = opened(annotation)
     facets = facets_of(metadata)
@@ -111,11 +105,11 @@ def entry_of(
     if default is not MISSING and default is not None:
         schema["default"] = kind.revert(default)
     definition = checked_definition(wire, schema)
-    return Entry(name, wire, definition, kind.convert, required=required and not nullable, nullable=nullable)
+    return FormField(name, wire, definition, kind.convert, required=required and not nullable, nullable=nullable)
 
 
 def opened(annotation: Any) -> tuple[Any, tuple[object, ...], bool]:
-    """The type inside the wrappers, what they say about it, and whether None was allowed beside it."""
+    """Return the type inside the wrappers, their metadata, and whether None is allowed as well."""
     inner, metadata = peeled(annotation)
     if typing.get_origin(inner) not in {Union, types.UnionType}:
         return inner, metadata, False
@@ -142,7 +136,7 @@ def _limits(wire: str, kind: Kind, facets: Facets) -> Schema:
         raise TypeError(f"form field '{wire}': a form cannot say {_WORDS.get(key, repr(key))} for this field")
     if kind.schema["type"] == "integer":
         limits = integral(limits)
-        # Between whole numbers "greater than 0" is "at least 1".
+        # For integers, "greater than 0" is "at least 1".
         if "gt" in limits:
             limits["ge"] = limits.pop("gt") + 1
         if "lt" in limits:
@@ -171,11 +165,11 @@ def _is_choice(type_: Any) -> bool:
     return typing.get_origin(type_) is Literal or (isinstance(type_, type) and issubclass(type_, enum.Enum))
 
 
-# --------------------------------------------------------------------- choices
+# --- choices ---
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Options: on the wire, in words (if they have any), and what each of them means."""
+    """Options: their values on the wire, their titles (if any), and the Python values they stand for."""
 
     values: list[Any]
     titles: list[str] | None
@@ -213,7 +207,7 @@ def _is_pair(option: Any) -> bool:
 
 
 def _members(cls: type[enum.Enum]) -> Choice:
-    """An Enum's members: by value if all values are strings, else by name; titled by their names."""
+    """Return an Enum's members: by value if all values are strings, else by name; titled by their names."""
     members = list(cls)
     by_value = all(isinstance(member.value, str) for member in members)
     return Choice(
@@ -254,102 +248,96 @@ def _several(several: Several) -> Kind | None:
     return kind and replace(kind, schema={**kind.schema, **keywords(kind.schema, limits)})
 
 
-class Form:
-    """What is asked (`schema`, the protocol's requestedSchema) and what an answer means."""
+# --- forms ---
 
-    __slots__ = ("_build", "_entries", "_only", "name", "schema", "stamp")
+
+class Form:
+    """A question (`schema`, the protocol's requestedSchema) and the reader of its answer."""
+
+    __slots__ = ("_build", "_fields", "_only", "name", "schema", "stamp")
 
     def __init__(
-        self, name: str, entries: Sequence[Entry], build: Callable[[dict[str, Any]], object], *, bare: bool = False
+        self, name: str, fields: Sequence[FormField], build: Callable[[dict[str, Any]], object], *, bare: bool = False
     ) -> None:
         self.name = name
-        self._entries = tuple(entries)
-        self._only = entries[0] if bare else None
-        """The one field whose value is the form's, without anything around it."""
+        self._fields = tuple(fields)
+        self._only = fields[0] if bare else None
+        """The one field whose value is the form's value."""
         self._build = build
         self.stamp: bytes | None = None
-        """Room for a digest of the schema, made by whoever needs one."""
-        properties = {entry.wire: entry.schema for entry in entries}
+        """A digest of the schema, filled in by `rounds.ask` when needed."""
+        properties = {item.wire: item.schema for item in fields}
         self.schema: dict[str, object] = {"type": "object", "properties": properties}
-        if required := [entry.wire for entry in entries if entry.required]:
+        if required := [item.wire for item in fields if item.required]:
             self.schema["required"] = required
 
     def __repr__(self) -> str:
-        return f"Form({self.name!r}: {', '.join(entry.wire for entry in self._entries)})"
+        return f"Form({self.name!r}: {', '.join(item.wire for item in self._fields)})"
 
     def read(self, content: object) -> Any:
-        """The typed value of an accepted answer's content; Mismatch when the answer is not valid."""
-        values = {entry.name: _converted(entry, value) for entry, value in self._answered(content)}
+        """Return the typed value of an accepted answer's content; raise Mismatch if it is not valid."""
+        values = {item.name: _converted(item, value) for item, value in self._answered(content)}
         try:
             return self._build(values)
         except Mismatch:
             raise
-        except (TypeError, ValueError) as problem:  # what a class's own checks have to say
+        except (TypeError, ValueError) as problem:  # from a class's own checks
             raise Mismatch(str(problem)) from problem
 
     def recall(self, content: Mapping[str, object]) -> Any:
-        """The typed value of a content that was read before, under the same schema: converted, not checked again."""
+        """Return the typed value of a content that `read` has accepted before: converted, not checked again."""
         only = self._only
         if only is not None:
             value = content.get(only.wire)
             return None if value is None else only.convert(value)
         return self._build(
-            {
-                entry.name: entry.convert(content[entry.wire])
-                for entry in self._entries
-                if content.get(entry.wire) is not None
-            }
+            {item.name: item.convert(content[item.wire]) for item in self._fields if content.get(item.wire) is not None}
         )
 
     def fill(self, content: Mapping[str, object]) -> dict[str, object]:
-        """The content with defaults for what is absent, as it goes on the wire; Mismatch when it is not valid."""
-        defaults = {entry.wire: entry.schema["default"] for entry in self._entries if "default" in entry.schema}
-        return {entry.wire: value for entry, value in self._answered({**defaults, **content})}
+        """Return the content with defaults for absent fields, as sent; raise Mismatch if it is not valid."""
+        defaults = {item.wire: item.schema["default"] for item in self._fields if "default" in item.schema}
+        return {item.wire: value for item, value in self._answered({**defaults, **content})}
 
-    def _answered(self, content: object) -> list[tuple[Entry, Any]]:
-        """The fields that were answered, checked, in the form's order."""
+    def _answered(self, content: object) -> list[tuple[FormField, Any]]:
+        """Return the answered fields, checked, in the form's order."""
         if not isinstance(content, Mapping):
             raise Mismatch(f"expected an object with the form's fields, got {quoted(content)}")
-        answered: list[tuple[Entry, Any]] = []
+        answered: list[tuple[FormField, Any]] = []
         given = cast("Mapping[str, object]", content)
-        for entry in self._entries:
-            value = given.get(entry.wire, MISSING)
-            if value is MISSING or (value is None and entry.nullable):
-                if entry.required:
-                    raise Mismatch(f"missing required field '{entry.wire}'")
+        for item in self._fields:
+            value = given.get(item.wire, MISSING)
+            if value is MISSING or (value is None and item.nullable):
+                if item.required:
+                    raise Mismatch(f"missing required field '{item.wire}'")
                 continue
             try:
-                answered.append((entry, read_value(entry.schema, value)))
+                answered.append((item, read_value(item.schema, value)))
             except Mismatch as problem:
-                raise problem.within(entry.wire) from None
+                raise problem.within(item.wire) from None
         return answered
 
 
-def _converted(entry: Entry, value: object) -> object:
+def _converted(item: FormField, value: object) -> object:
     try:
-        return entry.convert(value)
+        return item.convert(value)
     except Mismatch as problem:
-        raise problem.within(entry.wire) from None
+        raise problem.within(item.wire) from None
 
 
 def form_of(shape: object, *, field: str = "value") -> Form:
-    """The form that asks for a shape; TypeError naming the field when a form cannot ask for it.
+    """Return the form that asks for a shape; raise TypeError naming the field if a form cannot ask for it.
 
     A scalar, an enum or a list of options becomes one field called `field`.
     """
     if isinstance(shape, type):
-        return _of_class(shape, field)
+        return _known(shape, "", field)
     try:
         hash(shape)
     except TypeError:
         return _form(shape, field)
     # The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
     return _known(shape, repr(shape), field)
-
-
-@functools.lru_cache(maxsize=1024)
-def _of_class(shape: type, field: str) -> Form:
-    return _form(shape, field)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -365,51 +353,51 @@ def _form(shape: Any, field: str) -> Form:
     if record is not None:
         return _record(record)
     name = _snake(inner.__name__) if isinstance(inner, type) and issubclass(inner, enum.Enum) else field
-    return Form(name, [entry_of(field, shape)], lambda values: values.get(field), bare=True)
+    return Form(name, [field_of(field, shape)], lambda values: values.get(field), bare=True)
 
 
 def _record(record: Record) -> Form:
-    entries = [
-        entry_of(field.name, field.annotation, wire=field.wire, required=field.required, default=field.plain())
+    fields = [
+        field_of(field.name, field.annotation, wire=field.wire, required=field.required, default=field.plain())
         for field in record.fields
     ]
-    wires = {entry.name: entry.wire for entry in entries}
+    wires = {item.name: item.wire for item in fields}
 
     def build(values: dict[str, Any]) -> object:
-        # A field that may be None need not be answered, even if the class insists on it.
+        # A field that may be None need not be answered, even if the class requires it.
         absent = dict.fromkeys(field.name for field in record.fields if field.required and field.name not in values)
         return record.build(**absent, **values)
 
     def build_model(values: dict[str, Any]) -> object:
         return read_foreign(record.cls, {wires[name]: value for name, value in values.items()})
 
-    return Form(_snake(record.cls.__name__), entries, build_model if is_model(record.cls) else build)
+    return Form(_snake(record.cls.__name__), fields, build_model if is_model(record.cls) else build)
 
 
-_IDLE = frozenset({"title", "description", "additionalProperties"})  # on the root they change nothing in a form
+_IGNORED = frozenset({"title", "description", "additionalProperties"})  # without effect on the root of a form
 
 
 def _raw(schema: dict[str, Any], field: str) -> Form:
-    """A requestedSchema as it came, if it is one."""
+    """Return the form of a requestedSchema; raise TypeError if it is not one."""
     properties = schema.get("properties")
     if schema.get("type") != "object" or not is_object(properties):
         raise TypeError("a form's schema has type 'object' and properties")
-    for key in schema.keys() - _IDLE - {"$schema", "type", "properties", "required"}:
+    for key in schema.keys() - _IGNORED - {"$schema", "type", "properties", "required"}:
         raise TypeError(f"a form cannot say {key!r}")
     required = schema.get("required", [])
     for name in set(required) - properties.keys():
         raise TypeError(f"form field {name!r} is required but not among the properties")
-    entries = [
-        Entry(name, name, checked_definition(name, definition), required=name in required)
+    fields = [
+        FormField(name, name, checked_definition(name, definition), required=name in required)
         for name, definition in properties.items()
     ]
 
     def build(values: dict[str, Any]) -> object:
-        defaults = {entry.wire: entry.schema["default"] for entry in entries if "default" in entry.schema}
+        defaults = {item.wire: item.schema["default"] for item in fields if "default" in item.schema}
         return {name: {**defaults, **values}[name] for name in properties if name in values or name in defaults}
 
     title = schema.get("title")
-    form = Form(_snake(title) if isinstance(title, str) and title.isidentifier() else field, entries, build)
+    form = Form(_snake(title) if isinstance(title, str) and title.isidentifier() else field, fields, build)
     if "$schema" in schema:
         form.schema["$schema"] = schema["$schema"]
     return form

@@ -1,4 +1,4 @@
-"""The form fields a protocol peer may be asked to fill in (client/elicitation, PrimitiveSchemaDefinition)."""
+"""Definitions of form fields, checked, and answers to them (client/elicitation, PrimitiveSchemaDefinition)."""
 
 import math
 from collections.abc import Mapping
@@ -6,8 +6,6 @@ from typing import Any
 
 from antiphon.shapes.constraints import FORMATS, problem_with
 from antiphon.shapes.mismatch import Mismatch, is_array, is_object, listing, quoted
-
-__all__ = ["checked_definition", "options_of", "read_value"]
 
 _NOTES = frozenset({"type", "title", "description", "default"})
 _NUMBER = _NOTES | {"minimum", "maximum"}
@@ -22,11 +20,10 @@ _LENGTHS = ("minLength", "maxLength", "minItems", "maxItems")
 _BOUNDS = ("minimum", "maximum")
 
 
-def checked_definition(name: str, definition: object) -> dict[str, Any]:
-    """A field's definition if it is one the protocol allows; TypeError naming the field if not."""
-    if not is_object(definition):
-        raise TypeError(f"form field '{name}': expected a schema, got {quoted(definition)}")
-    schema = definition
+def checked_definition(name: str, schema: object) -> dict[str, Any]:
+    """Return a field's definition if the protocol allows it; raise TypeError naming the field if not."""
+    if not is_object(schema):
+        raise TypeError(f"form field '{name}': expected a schema, got {quoted(schema)}")
     kind = schema.get("type")
     if not isinstance(kind, str) or kind not in _ALLOWED:
         raise _cannot(name, f"type {quoted(kind)}; it knows string, number, integer, boolean and array of options")
@@ -109,7 +106,7 @@ def _check_titled(name: str, titled: object) -> None:
 
 
 def options_of(schema: Mapping[str, Any]) -> list[Any]:
-    """The values a field offers, none when it offers no choice."""
+    """Return the values that a field offers; an empty list if it offers no choice."""
     if "items" in schema:
         schema = schema["items"]
     titled = schema.get("oneOf", schema.get("anyOf"))
@@ -120,7 +117,7 @@ def options_of(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def read_value(schema: Mapping[str, Any], value: object) -> Any:
-    """An answer to a field, if it is a valid one."""
+    """Return an answer to a field; raise Mismatch if it is not valid."""
     match schema["type"]:
         case "boolean":
             return _expect(isinstance(value, bool), "bool", value)

@@ -1,4 +1,4 @@
-"""What was wrong with a value, said so that a language model can correct itself."""
+"""Explains why a value does not fit, so that a language model can correct itself."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -6,20 +6,6 @@ from typing import Any, TypeGuard, cast
 from urllib.parse import unquote
 
 from msgspec import ValidationError
-
-__all__ = [
-    "Mismatch",
-    "explain",
-    "is_array",
-    "is_object",
-    "listing",
-    "path_text",
-    "quoted",
-    "referred",
-    "schemas_at",
-]
-
-# JSON values told apart.
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
@@ -30,23 +16,24 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
-Step = str | int | None  # None: some value of an object, msgspec does not say which
+Step = str | int | None
+"""A key, an index, or None for a value of an object whose key msgspec does not name."""
 
 
 class Mismatch(ValueError):
-    """A value that does not fit: `path` says where (`tags[2]`, empty for the whole value), `problem` says why."""
+    """A value does not fit: `path` says where (`tags[2]`, empty for the whole value), `problem` says why."""
 
     def __init__(self, problem: str, path: str = "") -> None:
         super().__init__(problem, path)
         self.problem = problem
         self.path = path
-        self.culprit: object = ...  # the very object that did not fit, if it is known
+        self.culprit: object = ...  # the object that did not fit, if known
 
     def __str__(self) -> str:
         return f"'{self.path}': {self.problem}" if self.path else self.problem
 
     def within(self, path: str) -> "Mismatch":
-        """The same problem, seen from the value that holds this one at `path`."""
+        """Return the same problem, as seen from the value that holds this one at `path`."""
         return Mismatch(self.problem, _joined(path, self.path))
 
 
@@ -69,7 +56,7 @@ def _joined(outer: str, inner: str) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value as it may stand in a message: strings quoted, long ones cut, containers by their kind."""
+    """Return a value as text for a message: strings quoted, long ones cut, containers by their kind."""
     match value:
         case None:
             return "null"
@@ -90,12 +77,12 @@ def quoted(value: object) -> str:
 
 
 def listing(values: Sequence[object]) -> str:
-    """Options as they may stand in a message, at most twenty."""
+    """Return options as text for a message, at most twenty."""
     shown = ", ".join(quoted(value) for value in values[:20])
     return f"{shown}, ... ({len(values)} in all)" if len(values) > 20 else shown
 
 
-# How msgspec words a string that does not parse, and what a sender can do about it.
+# msgspec's errors about strings that do not parse, and what to say instead.
 _EXPECTED = {
     "Invalid RFC3339 encoded datetime": "expected a date-time such as '2026-07-28T09:30:00Z'",
     "Invalid RFC3339 encoded date": "expected a date such as '2026-07-28'",
@@ -118,10 +105,10 @@ def explain(
     noun: str = "field",
     failure: Callable[[object], ValidationError | None] | None = None,
 ) -> Mismatch:
-    """msgspec's error about `value` in our words.
+    """Return msgspec's error about `value` as a Mismatch.
 
-    `noun` is what the root's fields are called. `failure` gives the error another value would cause; with it the key
-    of an object's wrong value is found, which msgspec does not name.
+    `noun` is what the root's fields are called. `failure` returns the error that another value would cause; it serves
+    to find the key of a wrong value, which msgspec does not name.
     """
     message, where = _split(error)
     at_key = where.startswith("key` in `")
@@ -158,7 +145,7 @@ def _steps(where: str) -> list[Step]:
 
 
 def _led_to(steps: list[Step], value: object, culprit: object) -> list[Step] | None:
-    """`steps` with each unnamed key found, by where the culprit is; None if it is not there."""
+    """Return `steps` with each unnamed key found by following them to the culprit; None if it is not there."""
     if not steps:
         return [] if value is culprit else None
     step, *rest = steps
@@ -173,7 +160,7 @@ def _led_to(steps: list[Step], value: object, culprit: object) -> list[Step] | N
 def _named(
     steps: list[Step], value: object, failure: Callable[[object], ValidationError | None], where: str
 ) -> list[Step]:
-    """`steps` with each unnamed key found, by reducing its object to one entry at a time."""
+    """Return `steps` with each unnamed key found by reducing its object to one entry at a time."""
     named: list[Step] = []
     for step in steps:
         key = step
@@ -200,7 +187,7 @@ def _replaced(value: Any, steps: Sequence[Step], new: object) -> object:
 
 
 def _value_at(value: Any, steps: Sequence[Step]) -> object:
-    """What is at `steps`; the Ellipsis when that cannot be told."""
+    """Return the value at `steps`; Ellipsis if it cannot be found."""
     for step in steps:
         if (is_object(value) and step in value) or (is_array(value) and isinstance(step, int) and step < len(value)):
             value = cast("Any", value)[step]

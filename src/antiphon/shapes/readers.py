@@ -1,7 +1,8 @@
-"""Values converted by msgspec, and by our own code where a type is beyond it."""
+"""Reads JSON values as types: by msgspec, and by code of our own for types that msgspec does not know."""
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,23 +11,12 @@ from msgspec import UNSET, ValidationError, convert
 from antiphon.shapes.mismatch import Mismatch, explain, is_array, is_object
 from antiphon.shapes.records import Record, read_foreign
 
-__all__ = [
-    "Alternative",
-    "Alternatives",
-    "Opaque",
-    "Read",
-    "Reader",
-    "opaque",
-    "read_laxly",
-    "read_strictly",
-    "shadow_of",
-]
-
-Read = Callable[[object, bool], object]  # a value, and whether strings may stand for numbers
+Read = Callable[[object, bool], object]
+"""Reads a value; the flag says whether strings may stand for numbers."""
 
 
 class Opaque(type):
-    """A class that stands for a type msgspec cannot convert to: its values go through `read` instead."""
+    """The class of stand-ins for types that msgspec cannot convert to; their values go through `read`."""
 
     _read: Read
 
@@ -47,14 +37,6 @@ def opaque(name: str, read: Read | None = None) -> Opaque:
     return made
 
 
-def read_strictly(type_: Any, value: object) -> object:
-    return _read(type_, value, lax=False)
-
-
-def read_laxly(type_: Any, value: object) -> object:
-    return _read(type_, value, lax=True)
-
-
 def _read(type_: Any, value: object, *, lax: bool) -> object:
     try:
         return type_.read(value, lax) if isinstance(type_, Opaque) else read_foreign(type_, value)
@@ -63,16 +45,28 @@ def _read(type_: Any, value: object, *, lax: bool) -> object:
         raise
 
 
-class Search(threading.local):
-    """Whether a wrong value's key is being looked for; readers inside must not start searches of their own."""
+read_strictly = partial(_read, lax=False)
+read_laxly = partial(_read, lax=True)
+
+Failures = dict[tuple[int, int, bool], tuple[object, Mismatch]]
+
+
+class _Reading(threading.local):
+    """What the readers of nested values share during one reading."""
 
     probing = False
+    """Whether the key of a wrong value is being searched for: readers inside must not start searches of their own."""
+    failures: Failures | None = None
+    """Values that fit no member of a union, so that nested unions do not multiply their attempts.
+
+    Each value is kept with its error, so that no other value can get its id in the meantime.
+    """
 
 
-_search = Search()
+_reading = _Reading()
 
 
-class Reader:
+class TypeReader:
     """Reads JSON-decoded builtins as one type."""
 
     __slots__ = ("decode", "noun", "schema")
@@ -91,7 +85,7 @@ class Reader:
             raise Mismatch("nested too deeply") from None
 
     def again(self, value: object, error: ValidationError, *, lax: bool) -> Any:
-        """A second reading after a failure: JavaScript has no integers, so its 3 may arrive as 3.0."""
+        """Read once more after a failure, whole floats as integers: JavaScript may send its 3 as 3.0."""
         try:
             if "got `float`" in str(error):
                 value = _whole(value)
@@ -104,16 +98,16 @@ class Reader:
 
     def mismatch(self, value: object, error: ValidationError, *, lax: bool = False) -> Mismatch:
         def failure(other: object) -> ValidationError | None:
-            _search.probing = True
+            _reading.probing = True
             try:
                 self._convert(other, lax)
             except ValidationError as problem:
                 return problem
             finally:
-                _search.probing = False
+                _reading.probing = False
             return None
 
-        return explain(error, value, self.schema, noun=self.noun, failure=None if _search.probing else failure)
+        return explain(error, value, self.schema, noun=self.noun, failure=None if _reading.probing else failure)
 
     def _convert(self, value: object, lax: bool) -> Any:
         hook = read_laxly if lax else read_strictly
@@ -121,7 +115,7 @@ class Reader:
 
 
 def _whole(value: Any) -> Any:
-    """The value with every float that is an integer turned into one."""
+    """Return the value with every whole float as an integer."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if is_object(value):
@@ -131,51 +125,38 @@ def _whole(value: Any) -> Any:
     return value
 
 
-# Unions that msgspec cannot tell apart: tried one by one, the best guess first.
-
-
 class Alternative(msgspec.Struct, frozen=True):
+    """One member of a union."""
+
     name: str
     type: Any
     keys: frozenset[str] | None
-    reader: Reader
+    reader: TypeReader
 
-    def strangeness(self, value: object) -> tuple[int, int]:
-        """How unlikely this one is meant: by the fields it does not know, then by how much text it would take."""
+    def distance(self, value: object) -> tuple[int, int]:
+        """Rank how unlikely this member is meant: by fields it does not know, then by how much text it accepts."""
         unknown = len(value.keys() - self.keys) if is_object(value) and self.keys is not None else 0
         return unknown, {str: 1, bytes: 2, bytearray: 2}.get(self.type, 0)
 
 
-class Memory(threading.local):
-    """What one reading has found out already: nested unions would otherwise multiply their guesses.
-
-    A value is kept with its verdict, so that no other value can come to have its id meanwhile.
-    """
-
-    failures: dict[tuple[int, int, bool], tuple[object, Mismatch]] | None = None
-
-
-_memory = Memory()
-
-
 class Alternatives:
+    """A union whose members msgspec cannot tell apart: tries one after the other, the most likely first."""
+
     __slots__ = ("_alternatives",)
 
     def __init__(self, alternatives: list[Alternative]) -> None:
         self._alternatives = alternatives
 
     def read(self, value: object, lax: bool) -> object:
-        if _memory.failures is not None:
-            return self._recalled(_memory.failures, value, lax)
-        _memory.failures = {}
+        if _reading.failures is not None:
+            return self._recalled(_reading.failures, value, lax)
+        _reading.failures = {}
         try:
             return self._read(value, lax)
         finally:
-            _memory.failures = None
+            _reading.failures = None
 
-    def _recalled(
-        self, failures: dict[tuple[int, int, bool], tuple[object, Mismatch]], value: object, lax: bool
-    ) -> object:
+    def _recalled(self, failures: Failures, value: object, lax: bool) -> object:
         key = (id(self), id(value), lax)
         if key in failures:
             raise failures[key][1]
@@ -186,7 +167,7 @@ class Alternatives:
             raise
 
     def _read(self, value: object, lax: bool) -> object:
-        likely = sorted(self._alternatives, key=lambda one: one.strangeness(value))
+        likely = sorted(self._alternatives, key=lambda one: one.distance(value))
         problems: dict[str, Mismatch] = {}
         for leniency in (False, True) if lax else (False,):
             for one in likely:
@@ -198,11 +179,8 @@ class Alternatives:
         raise Mismatch(f"fits none of {', '.join(one.name for one in self._alternatives)} ({told})")
 
 
-# A record class read through a shadow: a Struct with the translated field types, from which the real one is built.
-
-
-def shadow_of(record: Record, types: list[Any], schema: Mapping[str, object]) -> Read:
-    """A reader of the record, given its fields' types in msgspec's terms."""
+def record_reader(record: Record, types: list[Any], schema: Mapping[str, object]) -> Read:
+    """Return a reader of the record: it reads a Struct with the translated field types, then builds the real class."""
     slots = {f"f{index}": field for index, field in enumerate(record.fields)}
     shadow = msgspec.defstruct(
         record.cls.__name__,
@@ -217,14 +195,14 @@ def shadow_of(record: Record, types: list[Any], schema: Mapping[str, object]) ->
         tag_field=record.tag[0] if record.tag else None,
         tag=record.tag[1] if record.tag else None,
     )
-    reader = Reader(shadow, schema)
+    reader = TypeReader(shadow, schema)
 
     def read(value: object, lax: bool) -> object:
         shape = reader.read(value, lax)
         values = {field.name: getattr(shape, slot) for slot, field in slots.items()}
         try:
             return record.build(**{name: item for name, item in values.items() if item is not UNSET})
-        except (TypeError, ValueError) as problem:  # what its __post_init__ has to say
+        except (TypeError, ValueError) as problem:  # from its __post_init__
             raise Mismatch(str(problem)) from problem
 
     return read

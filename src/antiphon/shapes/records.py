@@ -1,4 +1,4 @@
-"""Classes with named fields, seen alike: dataclasses, TypedDicts, NamedTuples, msgspec Structs, pydantic models."""
+"""Dataclasses, TypedDicts, NamedTuples, msgspec Structs and pydantic models as one kind: records."""
 
 import dataclasses
 import functools
@@ -14,24 +14,11 @@ from msgspec.structs import replace
 from antiphon.shapes.annotations import bindings, class_hints, parsed, substituted, wrapper_name
 from antiphon.shapes.mismatch import Mismatch, path_text
 
-__all__ = [
-    "MISSING",
-    "Field",
-    "Missing",
-    "Record",
-    "dumped",
-    "is_foreign",
-    "is_model",
-    "read_foreign",
-    "record_of",
-    "schema_of_foreign",
-]
-
-# Types that pydantic converts, when the user brings pydantic. Nothing here imports it.
+# --- types that pydantic converts, if the user has loaded it; nothing here imports it ---
 
 
 def is_foreign(type_: object) -> TypeGuard[type]:
-    """A class pydantic knows how to read and write better than we do."""
+    """Return whether pydantic reads and writes this class."""
     return (
         "pydantic" in sys.modules
         and isinstance(type_, type)
@@ -78,7 +65,7 @@ def _first(errors: list[dict[str, Any]]) -> Mismatch:
 
 
 def dumped(value: object) -> Any:
-    """A pydantic value as JSON-able builtins; NotImplementedError when it is none."""
+    """Return a pydantic value as JSON-able builtins; raise NotImplementedError for any other value."""
     if not is_foreign(type(value)):
         raise NotImplementedError(type(value).__name__)
     if is_model(type(value)):
@@ -86,7 +73,7 @@ def dumped(value: object) -> Any:
     return _adapter(cast("Any", type(value))).dump_python(value, mode="json", by_alias=True)
 
 
-class Missing:
+class NoDefault:
     """The type of MISSING."""
 
     __slots__ = ()
@@ -95,7 +82,7 @@ class Missing:
         return "MISSING"
 
 
-MISSING: Final = Missing()
+MISSING: Final = NoDefault()
 _EMPTY: tuple[Callable[[], object], ...] = (list, dict, set, tuple, frozenset)
 
 
@@ -108,7 +95,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     required: bool
 
     def plain(self) -> object:
-        """The default as far as it is known without calling a user's factory, MISSING when there is none."""
+        """Return the default if it is known without calling a user's factory, else MISSING."""
         return self.factory() if self.factory is not None and self.factory in _EMPTY else self.default
 
 
@@ -118,13 +105,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     build: Callable[..., object]
     description: str | None = None
     as_array: bool = False
-    closed: bool = False  # unknown fields are refused
+    closed: bool = False  # refuses unknown fields
     tag: tuple[str, str | int] | None = None
     plain: bool = True  # msgspec sees the same fields
 
 
 def record_of(type_: Any) -> Record | None:
-    """The record a class (or a parametrised generic class) is, None for any other type."""
+    """Return the record for a class (or a parametrised generic class), None for any other type."""
     cls: Any = typing.get_origin(type_) or type_
     if not isinstance(cls, type):
         return None
@@ -180,13 +167,13 @@ def _dataclass(type_: Any, cls: Any) -> Record:
 
 
 def _noted(annotation: Any, metadata: Mapping[Any, Any]) -> Any:
-    """The annotation with the title and description of `field(metadata=...)`."""
+    """Return the annotation with the title and description of `field(metadata=...)`."""
     notes = {key: metadata[key] for key in ("title", "description") if isinstance(metadata.get(key), str)}
     return Annotated[annotation, msgspec.Meta(**notes)] if notes else annotation
 
 
 def _dataclass_doc(cls: type) -> str | None:
-    """The docstring, unless it is the signature that `dataclass` writes itself."""
+    """Return the docstring, unless it is the signature that `dataclass` writes itself."""
     doc = cls.__dict__.get("__doc__")
     return None if doc is None or doc.startswith(f"{cls.__name__}(") else doc
 
@@ -250,7 +237,7 @@ def _struct(type_: Any, cls: Any) -> Record:
 
 
 def _model(cls: Any) -> Record:
-    """A pydantic model; its own machinery builds it, by the names on the wire."""
+    """Return the record of a pydantic model, which builds itself from the names on the wire."""
     undefined = sys.modules["pydantic_core"].PydanticUndefined
     fields = tuple(
         Field(
@@ -272,7 +259,7 @@ def _model_wire(name: str, info: Any) -> str:
 
 
 def _described(record: Record) -> Record:
-    """The record with what its docstring says about its fields; an annotation's own description wins."""
+    """Add what the docstring says of the fields; an annotation's own description holds."""
     docstring = parsed(record.description)
     fields = tuple(
         replace(item, annotation=_annotated_first(item.annotation, docstring.arguments[item.name]))

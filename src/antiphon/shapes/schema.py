@@ -1,31 +1,27 @@
-"""Types as shapes: a JSON Schema, a reader and a writer."""
+"""Types and functions as JSON Schemas, with readers of what peers send and writers of what they get."""
 
+import copy
 import functools
-from typing import Any
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import ValidationError, convert
+from msgspec.structs import asdict
 
-from antiphon.shapes.annotations import type_name
-from antiphon.shapes.constraints import Email, Format, Header, Url
-from antiphon.shapes.definitions import subschemas
-from antiphon.shapes.mismatch import Mismatch, is_array, is_object, referred
-from antiphon.shapes.readers import Reader, read_strictly
-from antiphon.shapes.translation import Translation, Walk, convertible, encoded, settled
+from antiphon.shapes.annotations import hints_of, parsed, peeled, target_of, type_name
+from antiphon.shapes.constraints import facets_of
+from antiphon.shapes.json_schema import Schema, Validator, check_bounds, subschemas
+from antiphon.shapes.mismatch import Mismatch, is_array, is_object
+from antiphon.shapes.readers import TypeReader, read_strictly
+from antiphon.shapes.records import MISSING
+from antiphon.shapes.translation import Translation, Walk, convertible, encoded, settled, with_default
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_SUBSCHEMAS",
-    "Email",
-    "Format",
-    "Header",
-    "Mismatch",
-    "RawShape",
-    "Shape",
-    "Url",
-    "raw_shape",
-    "shape_of",
-]
+_SIMPLE = (str, int, float, bytes, type(None))
+_CONTAINERS: tuple[type[Any], ...] = (list, dict, set, bytearray)
+_JSON_TYPES: dict[object, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}
 
 
 class Shape:
@@ -40,7 +36,7 @@ class Shape:
         self.schema: dict[str, object] = walk.definitions.enclosed(part.schema)
         self._decode = part.decode
         self._plain = not walk.custom
-        self._reader = Reader(part.decode, self.schema)
+        self._reader = TypeReader(part.decode, self.schema)
         self._decoder: Any = None
         if not walk.foreign:
             self._decoder = msgspec.json.Decoder(part.decode, dec_hook=read_strictly)
@@ -50,20 +46,20 @@ class Shape:
         return f"Shape({type_name(self.type)})"
 
     def read(self, value: object, *, lax: bool = False) -> Any:
-        """A typed value from JSON-decoded builtins; with `lax`, strings may stand for numbers and booleans."""
+        """Return a typed value from JSON-decoded builtins; with `lax`, read strings as numbers and booleans too."""
         if lax or not self._plain:
             return self._reader.read(value, lax)
         try:
             return convert(value, self._decode)
-        except (ValidationError, RecursionError):  # the reader takes a little more, and says what is wrong
+        except (ValidationError, RecursionError):  # the reader also takes 3.0 for 3, and explains the error
             return self._reader.read(value)
 
     def write(self, value: object) -> Any:
-        """JSON-able builtins that fit the schema, from a typed value."""
+        """Return JSON-able builtins that fit the schema, from a typed value."""
         data = encode(value)
         written = msgspec.json.decode(data)
         if self._decoder is None:
-            self._judge(written)
+            self._validate(written)
             return written
         try:
             self._decoder.decode(data)
@@ -71,17 +67,15 @@ class Shape:
             self._reader.again(written, error, lax=False)
         return written
 
-    def _judge(self, written: object) -> None:
-        """What pydantic wrote need not be what it reads, so the schema itself is the judge."""
+    def _validate(self, written: object) -> None:
+        """Validate by the schema itself: pydantic may write other values than it reads."""
         if self._validator is None:
-            from antiphon.shapes.validator import Validator
-
             self._validator = Validator(self.schema)
         self._validator.check(written)
 
 
 def encode(value: object) -> bytes:
-    """A value as JSON; Mismatch when it has no such form."""
+    """Encode a value as JSON; raise Mismatch if that is not possible."""
     try:
         return msgspec.json.encode(value, enc_hook=encoded)
     except NotImplementedError as problem:
@@ -93,19 +87,15 @@ def encode(value: object) -> bytes:
 
 
 def shape_of(type_: object, *, output: bool = False) -> Shape:
-    """The shape of a type; TypeError naming the type when JSON Schema cannot express it.
+    """Return the shape of a type; raise TypeError naming the type if JSON Schema cannot express it.
 
-    With `output` the schema promises what `write` gives, which pydantic may write differently from what it reads.
+    With `output` the schema describes what `write` returns, where pydantic writes other values than it reads.
     """
-    return _known(type_, repr(type_), output) if _hashable(type_) else _shape(type_, output)
-
-
-def _hashable(type_: object) -> bool:
     try:
         hash(type_)
     except TypeError:  # an `Annotated` with a list in its metadata
-        return False
-    return True
+        return _shape(type_, output)
+    return _known(type_, repr(type_), output)
 
 
 # The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
@@ -118,33 +108,22 @@ def _shape(type_: object, output: bool) -> Shape:
     return Shape(type_, *settled(lambda walk: walk.translate(type_), output=output))
 
 
-# A user's own JSON Schema as a shape.
-
-
-# "Implementations SHOULD apply reasonable bounds, such as a maximum schema depth, a cap on the total number of
-# subschemas" (basic, Composition-Keyword Resource Use).
-MAX_DEPTH = 64
-MAX_SUBSCHEMAS = 10_000
-
-_IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"})
-_TYPES: dict[object, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}
+# --- JSON Schemas given by the user ---
 
 
 class RawShape(Shape):
-    """A JSON Schema; what it reads and writes are plain JSON values that it allows."""
+    """A JSON Schema that reads and writes the plain JSON values it allows."""
 
     __slots__ = ()
 
     def __init__(self, schema: dict[str, object]) -> None:
-        _bounded(schema)
-        from antiphon.shapes.validator import Validator
-
+        check_bounds(schema)
         self.type = dict
         self.schema = schema
         self._validator = Validator(schema)
 
     def read(self, value: object, *, lax: bool = False) -> Any:
-        encode(value)  # refuses what is nested too deeply for the validator, whose stack has no guard
+        encode(value)  # refuses a value nested too deeply for the validator, whose stack has no guard
         value = _loosened(value, self.schema) if lax else value
         self._validator.check(value)
         return value
@@ -156,72 +135,20 @@ class RawShape(Shape):
 
 
 def raw_shape(schema: dict[str, object]) -> Shape:
-    """A shape from a JSON Schema of any supported dialect (`$schema`, else 2020-12).
+    """Return a shape for a JSON Schema of any supported dialect (`$schema`, else 2020-12).
 
-    ValueError when it is not a schema, refers to something outside itself, or is too large.
+    Raise ValueError if it is not a schema, refers to something outside itself, or is too large.
     """
     return RawShape(schema)
 
 
-def _bounded(schema: dict[str, Any]) -> None:
-    if not isinstance(schema, dict):
-        raise TypeError(f"a JSON Schema is a dict, not {type(schema).__name__}")
-    level, count = [schema], 0
-    for _ in range(MAX_DEPTH):
-        level = [part for one in level for _, part in subschemas(one)]
-        count += len(level)
-        if count >= MAX_SUBSCHEMAS:
-            raise ValueError(f"the schema holds more than {MAX_SUBSCHEMAS} schemas")
-        if not level:
-            break
-    if level:
-        raise ValueError(f"the schema is nested more than {MAX_DEPTH} levels deep")
-    try:
-        msgspec.json.encode(schema)
-    except (TypeError, ValueError) as problem:
-        raise ValueError(f"the schema is not JSON: {problem}") from None
-    except RecursionError:
-        raise ValueError("the schema's values are nested too deeply") from None
-    _Expansion(schema).width(schema)
-
-
-class _Expansion:
-    """How many schemas one value is checked against: references multiply what `allOf` and the like add."""
-
-    __slots__ = ("_active", "_root", "_widths")
-
-    def __init__(self, root: dict[str, Any]) -> None:
-        self._root = root
-        self._widths: dict[int, int] = {}
-        self._active: set[int] = set()
-
-    def width(self, schema: dict[str, Any]) -> int:
-        key = id(schema)
-        if key in self._active:  # a circle: it is walked once for each value
-            return 1
-        if key not in self._widths:
-            if len(self._active) > MAX_DEPTH * 4:
-                raise ValueError(f"the schema's references are chained more than {MAX_DEPTH * 4} times")
-            self._active.add(key)
-            parts = [part for keyword, part in subschemas(schema) if keyword in _IN_PLACE]
-            target = referred(schema.get("$ref"), self._root)
-            wide = 1 + sum(self.width(part) for part in (*parts, *([target] if target is not None else [])))
-            self._active.discard(key)
-            if wide > MAX_SUBSCHEMAS:
-                raise ValueError(f"the schema's references expand to more than {MAX_SUBSCHEMAS} schemas")
-            self._widths[key] = wide
-            for _, part in subschemas(schema):
-                self.width(part)
-        return self._widths[key]
-
-
 def _loosened(value: Any, schema: Any) -> Any:
-    """The value with strings turned into the numbers and booleans that the schema asks for."""
+    """Return the value with strings converted to the numbers and booleans that the schema asks for."""
     if not is_object(schema):
         return value
-    if isinstance(value, str) and isinstance(kind := schema.get("type"), str) and kind in _TYPES:
+    if isinstance(value, str) and isinstance(kind := schema.get("type"), str) and kind in _JSON_TYPES:
         try:
-            return msgspec.convert(value, _TYPES[kind], strict=False)
+            return msgspec.convert(value, _JSON_TYPES[kind], strict=False)
         except msgspec.ValidationError:
             return value
     if is_object(value):
@@ -231,3 +158,217 @@ def _loosened(value: Any, schema: Any) -> Any:
     if is_array(value):
         return [_loosened(item, schema.get("items")) for item in value]
     return value
+
+
+# --- functions ---
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    annotation: object
+    default: object = MISSING
+    description: str | None = None
+
+
+class Signature:
+    """The parameters of a function that a peer may send."""
+
+    __slots__ = ("_extra", "_plain", "_reader", "_struct", "description", "parameters", "schema")
+
+    def __init__(
+        self,
+        parameters: tuple[Parameter, ...],
+        walk: Walk,
+        parts: list[Translation],
+        rest: Translation | None,
+        *,
+        name: str,
+        description: str | None = None,
+    ) -> None:
+        self.parameters = parameters
+        self.description = description
+        self.schema: dict[str, object] = _schema(walk, parameters, parts, rest)
+        self._struct = _struct(parameters, parts, name, closed=rest is None)
+        self._plain = not walk.custom
+        self._reader = TypeReader(self._struct, self.schema, noun="argument")
+        self._extra = None if rest is None else TypeReader(rest.decode, rest.schema)
+        _check_headers(self.schema, name)
+
+    def read(self, arguments: Mapping[str, object], *, lax: bool = False) -> dict[str, Any]:
+        """Return keyword arguments, converted and with defaults; raise Mismatch naming the argument."""
+        if lax or not self._plain:
+            values = asdict(self._reader.read(_plain(arguments), lax))
+        else:
+            try:
+                values = asdict(convert(arguments, self._struct))
+            except (ValidationError, RecursionError):  # the reader also takes 3.0 for 3, and explains the error
+                values = asdict(self._reader.read(_plain(arguments)))
+        if self._extra is not None:
+            self._read_extra(self._extra, arguments, values, lax=lax)
+        return values
+
+    def _read_extra(
+        self, reader: TypeReader, arguments: Mapping[str, object], values: dict[str, Any], *, lax: bool
+    ) -> None:
+        for name in [name for name in arguments if name not in values]:
+            try:
+                values[name] = reader.read(arguments[name], lax)
+            except Mismatch as problem:
+                raise problem.within(name) from None
+
+
+def _plain(arguments: object) -> object:
+    return dict(cast("Mapping[str, object]", arguments)) if isinstance(arguments, Mapping) else arguments
+
+
+def signature_of(function: Callable[..., object], *, skip: Collection[str] = ()) -> Signature:
+    """Return the signature of a function, without the parameters that the caller fills in itself (`skip`)."""
+    name = _name(function)
+    hints = hints_of(function)
+    description, told, _ = describe(function)
+    parameters: list[Parameter] = []
+    extra: object = MISSING
+    for item in _parameters(function, name):
+        if item.name in skip:
+            continue
+        annotation = hints.get(item.name, Any)
+        if item.kind is item.VAR_KEYWORD:
+            extra = annotation
+        else:
+            parameters.append(_parameter(item, annotation, told.get(item.name)))
+
+    def translate(walk: Walk) -> tuple[list[Translation], Translation | None]:
+        parts = [_translated(walk, parameter, name) for parameter in parameters]
+        return parts, None if extra is MISSING else _translated(walk, Parameter("**", extra), name)
+
+    walk, (parts, rest) = settled(translate)
+    return Signature(tuple(parameters), walk, parts, rest, name=name, description=description)
+
+
+def describe(function: Callable[..., object]) -> tuple[str | None, dict[str, str], str | None]:
+    """Return what the docstring says: the description, each argument, and the result."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or isinstance(function, type):
+        text = inspect.getdoc(function)
+    else:
+        text = inspect.getdoc(target_of(function)) or inspect.getdoc(type(function))
+    docstring = parsed(text)
+    return docstring.description, docstring.arguments, docstring.returns
+
+
+def _name(function: Callable[..., object]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _parameters(function: Callable[..., object], name: str) -> list[inspect.Parameter]:
+    """Return the parameters that can be passed by keyword; raise TypeError if one cannot."""
+    try:
+        found = inspect.signature(function).parameters
+    except ValueError as problem:
+        raise TypeError(f"{name}() has no signature that can be read") from problem
+    bound: Collection[str] = function.keywords if isinstance(function, functools.partial) else ()
+    for item in found.values():
+        if item.kind is item.VAR_POSITIONAL:
+            raise TypeError(f"{name}(): *{item.name} cannot be sent by name; use a list parameter")
+        if item.kind is item.POSITIONAL_ONLY:
+            raise TypeError(f"{name}(): parameter '{item.name}' is positional-only and cannot be sent by name")
+    return [item for item in found.values() if item.name not in bound]
+
+
+def _parameter(item: inspect.Parameter, annotation: Any, told: str | None) -> Parameter:
+    default: Any = MISSING if item.default is item.empty else item.default
+    if _is_field_info(default):  # limit: int = Field(10, le=100)
+        annotation = Annotated[annotation, default]
+        default = _field_default(default)
+    inner, metadata = peeled(annotation)
+    if default is MISSING:
+        default = next((found for it in metadata if (found := _field_default(it)) is not MISSING), MISSING)
+    description = facets_of(metadata).notes.get("description")
+    if description is None and told:
+        annotation = Annotated[inner, *metadata, told]
+    return Parameter(item.name, annotation, default, description or told)
+
+
+def _is_field_info(value: object) -> bool:
+    return type(value).__name__ == "FieldInfo" and type(value).__module__.startswith("pydantic")
+
+
+def _field_default(info: Any) -> object:
+    if not _is_field_info(info) or info.is_required():
+        return MISSING
+    return info.get_default(call_default_factory=True)
+
+
+def _translated(walk: Walk, parameter: Parameter, name: str) -> Translation:
+    try:
+        return walk.translate(parameter.annotation)
+    except TypeError as problem:
+        raise TypeError(f"parameter '{parameter.name}' of {name}(): {problem}") from problem
+
+
+def _schema(
+    walk: Walk, parameters: tuple[Parameter, ...], parts: list[Translation], rest: Translation | None
+) -> Schema:
+    properties = {
+        parameter.name: with_default(part.schema, parameter.default)
+        for parameter, part in zip(parameters, parts, strict=True)
+    }
+    schema: Schema = {"type": "object", "properties": properties}
+    if required := [parameter.name for parameter in parameters if parameter.default is MISSING]:
+        schema["required"] = required
+    schema["additionalProperties"] = False if rest is None else rest.schema or True
+    return walk.definitions.enclosed(schema)
+
+
+def _struct(parameters: tuple[Parameter, ...], parts: list[Translation], name: str, *, closed: bool) -> Any:
+    for parameter, part in zip(parameters, parts, strict=True):
+        if not convertible(part.decode):
+            told = type_name(parameter.annotation)
+            raise TypeError(f"parameter '{parameter.name}' of {name}(): {told} cannot be read from JSON")
+    fields: list[Any] = [
+        (parameter.name, part.decode, *_initial(parameter.default))
+        for parameter, part in zip(parameters, parts, strict=True)
+    ]
+    try:
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=closed, gc=False)
+    except RuntimeError as problem:  # a name that Python mangles
+        raise TypeError(f"{name}(): a parameter's name cannot start with two underscores") from problem
+
+
+def _initial(default: Any) -> tuple[object, ...]:
+    """Return a field's default as msgspec takes it: containers are copied for every call."""
+    if default is MISSING:
+        return ()
+    kind = next((kind for kind in _CONTAINERS if isinstance(default, kind)), None)
+    if kind is not None:
+        fresh: Callable[[], object] = kind if default == kind() else lambda: copy.deepcopy(default)
+        return (msgspec.field(default_factory=fresh),)
+    if isinstance(default, _SIMPLE):
+        return (default,)
+    return (msgspec.field(default_factory=lambda: default),)
+
+
+def _check_headers(schema: Schema, name: str) -> None:
+    """ "MUST only be applied to properties that are statically reachable ... of primitive types" (x-mcp-header)."""
+    reachable: dict[str, str] = {}
+    pending = [schema]
+    while pending:
+        for key, part in pending.pop().get("properties", {}).items():
+            pending.append(part)
+            if (header := part.get("x-mcp-header")) is None:
+                continue
+            if part.get("type") not in ("integer", "string", "boolean"):
+                raise TypeError(f"parameter '{key}' of {name}(): only a str, an int or a bool can be a header")
+            if header.lower() in reachable:
+                raise TypeError(f"parameter '{key}' of {name}(): the header {header!r} is used twice")
+            reachable[header.lower()] = key
+    if _headers(schema) != len(reachable):
+        raise TypeError(f"{name}(): a Header cannot be inside a list, a union, or a class that is used twice")
+
+
+def _headers(schema: Schema) -> int:
+    return ("x-mcp-header" in schema) + sum(_headers(part) for _, part in subschemas(schema))

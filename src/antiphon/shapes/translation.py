@@ -1,4 +1,4 @@
-"""A type translated: into what msgspec can convert to, and into its JSON Schema."""
+"""Translates a type into a type that msgspec can convert to, and into its JSON Schema."""
 
 import collections.abc
 import datetime as dt
@@ -30,9 +30,9 @@ from antiphon.shapes.constraints import (
     problem_with,
     problem_with_limits,
 )
-from antiphon.shapes.definitions import Definitions
+from antiphon.shapes.json_schema import Definitions, Schema
 from antiphon.shapes.mismatch import Mismatch, quoted
-from antiphon.shapes.readers import Alternative, Alternatives, Opaque, Read, Reader, opaque, shadow_of
+from antiphon.shapes.readers import Alternative, Alternatives, Opaque, Read, TypeReader, opaque, record_reader
 from antiphon.shapes.records import (
     MISSING,
     Field,
@@ -45,9 +45,6 @@ from antiphon.shapes.records import (
     schema_of_foreign,
 )
 
-__all__ = ["Translation", "Walk", "builtins_of", "convertible", "encoded", "settled", "with_default"]
-
-Schema = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -71,7 +68,8 @@ _SCALARS: dict[Any, Schema] = {
     uuid.UUID: {"type": "string", "format": "uuid"},
     decimal.Decimal: {"type": "string", "format": "decimal"},
 }
-# RFC 3339 wants an offset. Read, it is a hint to the sender; written, it would be a promise about naive values.
+# RFC 3339 requires an offset. In an input schema the format is a hint; in an output schema it would be a promise that
+# naive values break.
 _CLOCK: dict[Any, str] = {dt.datetime: "date-time", dt.time: "time"}
 _ARRAYS: dict[Any, Any] = {
     list: list,
@@ -96,12 +94,12 @@ _TAKES: dict[Any, frozenset[str]] = {
 
 
 def encoded(value: object) -> object:
-    """msgspec's hook for objects it cannot write."""
+    """Convert an object that msgspec cannot write: its `enc_hook`."""
     return os.fspath(value) if isinstance(value, pathlib.PurePath) else dumped(value)
 
 
 def builtins_of(value: object) -> Any:
-    """A value as JSON-able builtins, MISSING when it has no such form."""
+    """Return a value as JSON-able builtins, MISSING if that is not possible."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=encoded))
     except (TypeError, ValueError, NotImplementedError, RecursionError):
@@ -109,7 +107,7 @@ def builtins_of(value: object) -> Any:
 
 
 def settled(translate: Callable[["Walk"], T], *, output: bool = False) -> tuple["Walk", T]:
-    """A walk and what it translated, repeated until every guess about classes and unions proved right."""
+    """Return a walk and what it translated; repeat it until msgspec takes all classes and unions it met."""
     beyond: set[object] = set()
     misfits: set[str] = set()
     while True:
@@ -127,10 +125,10 @@ def settled(translate: Callable[["Walk"], T], *, output: bool = False) -> tuple[
 
 
 def convertible(decode: Any) -> bool:
-    """Whether msgspec takes this as a type."""
+    """Return whether msgspec takes this as a type."""
     try:
         msgspec.convert(..., decode, dec_hook=_refused)
-    except (ValidationError, NameError):  # names are found by another walk, or reported by it
+    except (ValidationError, NameError):  # another walk finds or reports the names
         return True
     except (TypeError, ValueError):
         return False
@@ -142,7 +140,7 @@ def _refused(_type: type, _value: object) -> object:
 
 
 class Walk:
-    """One walk over a type and the types inside it, collecting the definitions its schema will need."""
+    """One pass over a type and the types inside it, which collects the definitions for its schema."""
 
     __slots__ = ("_misfits", "_output", "_records", "_unions", "beyond", "custom", "definitions", "foreign")
 
@@ -166,8 +164,6 @@ class Walk:
         else:
             part = self._limited(inner, facets)
         return replace(part, schema=_noted(part.schema, facets.notes)) if facets.notes else part
-
-    # ----------------------------------------------------------------- types
 
     def _bare(self, type_: Any) -> Translation:
         origin = typing.get_origin(type_) or type_
@@ -268,8 +264,6 @@ class Walk:
         decode = types.GenericAlias(dict, (key.decode, value.decode))
         return Translation(decode, schema, key.native and value.native)
 
-    # --------------------------------------------------------------- records
-
     def _record(self, type_: Any, record: Record) -> Translation:
         if type_ in self._records:
             return self._records[type_]
@@ -278,7 +272,7 @@ class Walk:
         keys = frozenset([*tag, *(field.wire for field in record.fields)])
         beyond = type_ in self.beyond
         stand_in: Any = opaque(name) if beyond else type_
-        # Known before its fields are walked, for the fields that are of this very class.
+        # Entered before its fields are walked: a field may be of the same class.
         self._records[type_] = Translation(stand_in, _pointer(name), not beyond, keys)
         parts = [self._field(record, field) for field in record.fields]
         self.definitions[name] = _record_schema(record, parts)
@@ -288,7 +282,7 @@ class Walk:
         if beyond:
             self.custom = True
             reads = [part.decode for part in parts]
-            stand_in.bind(shadow_of(record, reads, {**_pointer(name), **self.definitions.root}))
+            stand_in.bind(record_reader(record, reads, {**_pointer(name), **self.definitions.root}))
         return self._records[type_]
 
     def _field(self, record: Record, field: Field) -> Translation:
@@ -308,10 +302,8 @@ class Walk:
             schema = {**_pointer(name), "$defs": {**schema.get("$defs", {}), name: body}}
         return Translation(type_, self.definitions.adopt(schema))
 
-    # ---------------------------------------------------------------- unions
-
     def _union(self, type_: Any, facets: Facets) -> Translation:
-        """`Annotated[int | None, Ge(1)]`: each member takes the limits that make sense for it."""
+        """Give each member the limits that apply to it, as in `Annotated[int | None, Ge(1)]`."""
         members = typing.get_args(type_)
         takes = [_TAKES.get(_origin(member), frozenset[str]()) for member in members]
         parts = [self._member(member, facets.limits, taken) for member, taken in zip(members, takes, strict=True)]
@@ -327,9 +319,9 @@ class Walk:
         return self._checked(type_, whole, left) if left else whole
 
     def new_misfits(self) -> set[str]:
-        """The unions met that msgspec cannot convert to; those it would not survive are not even shown to it."""
-        harmful = {key for key, decode in self._unions.items() if not _digestible(decode)}
-        return harmful or {key for key, decode in self._unions.items() if not convertible(decode)}
+        """Return the unions met that msgspec cannot convert to; those that would crash it are not tried."""
+        unsafe = {key for key, decode in self._unions.items() if not _is_safe(decode)}
+        return unsafe or {key for key, decode in self._unions.items() if not convertible(decode)}
 
     def _member(self, member: Any, limits: dict[str, Any], takes: frozenset[str]) -> Translation:
         if member is UnsetType:
@@ -350,13 +342,11 @@ class Walk:
         self.custom = True
         return Translation(opaque(name, read), schema, native=False)
 
-    def _reader(self, part: Translation) -> Reader:
-        return Reader(part.decode, {**part.schema, **self.definitions.root})
-
-    # ---------------------------------------------------------------- limits
+    def _reader(self, part: Translation) -> TypeReader:
+        return TypeReader(part.decode, {**part.schema, **self.definitions.root})
 
     def _limited(self, type_: Any, facets: Facets) -> Translation:
-        """A type with its limits, enforced by msgspec where it can and by us where it cannot."""
+        """Translate a type with its limits: enforced by msgspec where it can, else by `_checked`."""
         whole = self._bare(type_)
         if not facets.limits:
             return whole
@@ -369,11 +359,11 @@ class Walk:
             taken = {}
         decode: Any = Annotated[whole.decode, Meta(**taken)] if taken else whole.decode
         left = {key: value for key, value in limits.items() if key not in taken}
-        part = Translation(decode, schema, whole.native and facets.ours, whole.keys)
+        part = Translation(decode, schema, whole.native and facets.native, whole.keys)
         return self._checked(type_, part, left) if left else part
 
     def _checked(self, type_: Any, part: Translation, limits: dict[str, Any]) -> Translation:
-        """The same type, with the limits that msgspec does not know checked after it."""
+        """Check the limits that msgspec does not know after it has converted."""
         for key in ("pattern", "tz", "format"):
             if key in limits and (key == "tz" or _origin(type_) is not str):
                 raise TypeError(f"{type_name(type_)} cannot have a {key}")
@@ -396,8 +386,8 @@ def _origin(annotation: Any) -> Any:
     return typing.get_origin(inner) or inner
 
 
-def _digestible(union: Any) -> bool:
-    """Whether msgspec survives the union: limits on a member beside another that is not None corrupt its memory.
+def _is_safe(union: Any) -> bool:
+    """Return whether msgspec survives the union: limits on one of two members other than None corrupt its memory.
 
     Seen with msgspec 0.22.0: `Annotated[int, Meta(ge=3)] | tuple[int, int]` and
     `Annotated[str, Meta(pattern="x")] | list[int]` end the process, sooner or later.
@@ -446,7 +436,7 @@ def _record_schema(record: Record, parts: list[Translation]) -> Schema:
 
 
 def with_default(schema: Schema, default: object) -> Schema:
-    """The schema with a default, if there is one and JSON can say it."""
+    """Return the schema with a default, if there is one and JSON can express it."""
     if default is MISSING or (said := builtins_of(default)) is MISSING:
         return schema
     if said is None and "x-mcp-header" in schema:
@@ -457,7 +447,7 @@ def with_default(schema: Schema, default: object) -> Schema:
 def _noted(schema: Schema, notes: dict[str, Any]) -> Schema:
     said = {key: value for key, note in notes.items() if (value := builtins_of(note)) is not MISSING}
     if "x-mcp-header" in notes:
-        # A header's parameter must be of one primitive type (server/tools, x-mcp-header): absent says null.
+        # A header's parameter must have one primitive type (server/tools, x-mcp-header): absent means null.
         others = [part for part in schema.get("anyOf", ()) if part != {"type": "null"}]
         if len(others) == 1:
             schema = others[0]

@@ -1,4 +1,4 @@
-"""What must outlive a request: one interface, and the stores that keep it."""
+"""State that outlives a request: the interface of a store, and three stores."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ __all__ = ["MemoryStore", "RedisStore", "SQLiteStore", "Store", "StoreError"]
 
 def __getattr__(name: str) -> object:
     if name == "RedisStore":
-        from antiphon.stores.redis import RedisStore  # brings asyncio, 50 ms
+        from antiphon.stores.redis import RedisStore  # only where it is used
 
         return RedisStore
     raise AttributeError(f"module 'antiphon.stores' has no attribute {name!r}")

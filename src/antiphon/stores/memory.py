@@ -8,35 +8,34 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
-from antiphon.stores.store import StoreError, deadline, event_id, event_number, whole_limit
-
-__all__ = ["MemoryStore"]
+from antiphon.stores.store import StoreError, Subscribers, Subscription, deadline, event_id, event_number, whole_limit
 
 T = TypeVar("T")
 
-# A step adds at most one deadline and drops up to this many that have passed: so the shelves shrink faster than they
-# grow, and no single step pays for all.
+# A step adds at most one deadline and drops up to this many that have passed: the store shrinks faster than it grows,
+# and no single step drops everything.
 _SWEPT_PER_STEP = 32
 _TICKS = 64
+"""Buckets per second."""
 
 
 class MemoryStore:
-    """The reference store: for one process, gone with it.
+    """The reference store: in one process, lost when it ends.
 
-    No step yields to the event loop, which makes it atomic. Expired entries are dropped by later steps; a store that
-    holds ``max_entries`` keys or streams that have not expired refuses more, for dropping a claimed key would let it be
-    claimed twice.
+    No step yields to the event loop, which makes it atomic. Later steps drop expired entries. A store that holds
+    ``max_entries`` keys or streams that have not expired refuses more: dropping a claimed key would let it be claimed
+    twice.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, max_entries: int = 1_000_000) -> None:
         self._clock = clock
-        self._values: _Shelf[bytes] = _Shelf(max_entries)
-        self._streams: _Shelf[deque[tuple[int, bytes]]] = _Shelf(max_entries)
-        self._subscriptions: dict[str, list[_Subscription]] = {}
+        self._values: _Expiring[bytes] = _Expiring(max_entries)
+        self._streams: _Expiring[deque[tuple[int, bytes]]] = _Expiring(max_entries)
+        self._subscriptions: Subscribers[str] = Subscribers()
         self._numbers = count(1)
 
     def __len__(self) -> int:
-        """How many keys and streams are held, those included that have expired but were not swept yet."""
+        """Count the keys and streams held, including those that have expired but were not swept yet."""
         return len(self._values) + len(self._streams)
 
     async def get(self, key: str) -> bytes | None:
@@ -64,13 +63,13 @@ class MemoryStore:
 
     @asynccontextmanager
     async def subscribe(self, channel: str) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        subscription = _Subscription()
-        self._subscriptions.setdefault(channel, []).append(subscription)
+        subscription = Subscription()
+        self._subscriptions.add(channel, subscription)
         try:
             yield subscription
         finally:
             subscription.end()
-            self._forget(channel, subscription)
+            self._subscriptions.remove(channel, subscription)
 
     async def append(self, stream: str, value: bytes, *, limit: int = 1024, ttl: float | None = None) -> str:
         now = self._now()
@@ -94,10 +93,7 @@ class MemoryStore:
         return [(event_id(number), value) for number, value in events if number > last]
 
     async def close(self) -> None:
-        for subscriptions in self._subscriptions.values():
-            for subscription in subscriptions:
-                subscription.end()
-        self._subscriptions.clear()
+        self._subscriptions.end()
 
     def _now(self) -> float:
         now = self._clock()
@@ -105,16 +101,12 @@ class MemoryStore:
         self._streams.sweep(now)
         return now
 
-    def _forget(self, channel: str, subscription: "_Subscription") -> None:
-        others = [other for other in self._subscriptions.pop(channel, ()) if other is not subscription]
-        if others:
-            self._subscriptions[channel] = others
 
+class _Expiring(Generic[T]):
+    """Named items that may expire.
 
-class _Shelf(Generic[T]):
-    """Named things that may expire.
-
-    Ends stand in buckets of a 64th of a second: a name in a list costs a tenth of an entry of its own in a heap.
+    Deadlines are kept in buckets of a 64th of a second: a name in a list takes a tenth of the memory of an entry of its
+    own in a heap.
     """
 
     def __init__(self, most: int) -> None:
@@ -134,7 +126,7 @@ class _Shelf(Generic[T]):
 
     def put(self, name: str, item: T, end: float | None, now: float) -> None:
         if self._listed > 64 + 2 * len(self):
-            self._list_anew()
+            self._relist()
         if name not in self._items and len(self) >= self._most:
             self._make_room(now)
         self._items[name] = item
@@ -163,7 +155,7 @@ class _Shelf(Generic[T]):
             if not names:
                 del self._due[heappop(self._ticks)]
         if not self._items:
-            # Gives back the tables, which have the size that they had at their fullest.
+            # Free the tables, which keep the size that they had at their fullest.
             self._items.clear()
             self._ends.clear()
 
@@ -175,8 +167,8 @@ class _Shelf(Generic[T]):
         names.append(name)
         self._listed += 1
 
-    def _list_anew(self) -> None:
-        """Most of what is listed belongs to things that were replaced or dropped."""
+    def _relist(self) -> None:
+        """Rebuild the buckets, when most of their names belong to items that were replaced or dropped."""
         self._due.clear()
         self._ticks.clear()
         self._listed = 0
@@ -194,34 +186,3 @@ class _Shelf(Generic[T]):
 
 def _has_passed(end: float | None, now: float) -> bool:
     return end is not None and end <= now
-
-
-class _Subscription:
-    """The messages for one subscriber, until it has read them."""
-
-    def __init__(self) -> None:
-        from asyncio import Event  # 50 ms, and whoever subscribes has paid them already
-
-        self._messages: deque[bytes] = deque()
-        self._news = Event()
-        self._ended = False
-
-    def deliver(self, message: bytes) -> None:
-        self._messages.append(message)
-        self._news.set()
-
-    def end(self) -> None:
-        self._ended = True
-        self._messages.clear()
-        self._news.set()
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while not self._messages:
-            if self._ended:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        return self._messages.popleft()

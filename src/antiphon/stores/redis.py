@@ -7,46 +7,41 @@ from asyncio import AbstractEventLoop, Event, Future, Task, get_running_loop
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from antiphon.stores.memory import _Subscription
-from antiphon.stores.store import StoreError, deadline, whole_limit
+from antiphon.stores.store import StoreError, Subscribers, Subscription, deadline, whole_limit
 
 if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool, Redis
     from redis.asyncio.connection import AbstractConnection
 
-__all__ = ["RedisStore"]
-
 log = logging.getLogger("antiphon")
 
 COMMANDS_AT_ONCE = 256
-"""How many commands travel together at most."""
+"""The most commands that are sent in one batch."""
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
-"""How many seconds lie between two attempts to get back the connection for messages."""
+"""Seconds between two attempts to reconnect for messages: doubling from the first to the longest."""
 LONGEST_TTL = 2.0**53 / 1000
 """Redis counts milliseconds since 1970 in 64 bits; this is 285,000 years."""
 GREATEST = 2**64 - 1
-"""The largest number in an id of Redis, twenty digits long."""
+"""The largest number in an id of Redis: twenty digits."""
 
-# Redis has no command that does one of these alone: GETDEL came with 6.2, and an expiry is a command of its own.
+# Scripts, since Redis has no single command for these: GETDEL came with 6.2, and XADD sets no expiry.
 TAKE = b"local value = redis.call('GET', KEYS[1]) redis.call('DEL', KEYS[1]) return value"
 APPEND = (
     b"local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', 'value', ARGV[2])"
     b" redis.call('PEXPIRE', KEYS[1], ARGV[3]) return id"
 )
 
-Entrant: TypeAlias = "tuple[_Subscription, Future[None]]"
-
 
 class RedisStore:
     """The store for several machines: claims hold between all that use one Redis server and one ``prefix``.
 
     It takes a URL (``redis://``, ``rediss://``, ``unix://``), or a ``redis.asyncio.Redis`` of your own, which it does
-    not close. Redis 5 is the oldest that will do. Commands that are given at the same time travel together, over at
-    most ``connections`` connections; none is sent twice. All subscriptions of an event loop share one more connection,
-    which is renewed when it breaks: what others publish meanwhile is lost.
+    not close. It needs Redis 5 or later. Commands given at the same time are sent as a batch, over at most
+    ``connections`` connections; none is sent twice. All subscriptions of an event loop share one more connection,
+    which is renewed when it breaks: messages published in between are lost.
     """
 
     def __init__(
@@ -69,7 +64,7 @@ class RedisStore:
         self._prefix = prefix
         self._keys = _encoded(f"{prefix}:key:")
         self._streams = _encoded(f"{prefix}:stream:")
-        # Channels are common to all databases of a server, so the name has to tell them apart.
+        # Channels are common to all databases of a server, so their names include the database.
         self._channels = _encoded(f"{prefix}:channel:{pool.connection_kwargs.get('db') or 0}:")
         self._open: dict[AbstractEventLoop, _Open] = {}
 
@@ -119,7 +114,7 @@ class RedisStore:
             if loop is here:
                 await what.close()
             elif loop.is_running():
-                # What belongs to an event loop is closed there; one that hangs must not hang this one.
+                # Connections are closed in the event loop they belong to; one that hangs must not hang this one.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._timeout):
                         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(what.close(), loop))
@@ -142,7 +137,7 @@ class RedisStore:
 
     def _pool(self) -> "ConnectionPool":
         try:
-            from redis.asyncio import ConnectionPool, Redis  # 300 ms, and not every server has one
+            from redis.asyncio import ConnectionPool, Redis  # 300 ms
             from redis.exceptions import RedisError
         except ImportError:
             raise ImportError("RedisStore needs the redis package: pip install 'antiphon[redis]'") from None
@@ -152,8 +147,8 @@ class RedisStore:
             raise TypeError(f"RedisStore takes a URL or a redis.asyncio.Redis, not {type(self._url).__name__}")
         wrong = ""
         try:
-            # An older Redis knows the protocol 2 only. There is one time limit for all that a command needs, so the
-            # connection keeps none of its own.
+            # An older Redis knows protocol 2 only. One time limit covers everything a command needs, so the
+            # connection has none of its own.
             alive = {} if self._url.startswith("unix:") else {"socket_keepalive": True}
             pool = ConnectionPool.from_url(self._url, protocol=2, socket_timeout=None, **alive)
             pool.make_connection()  # type: ignore[no-untyped-call]  # redis gives it no types
@@ -163,7 +158,7 @@ class RedisStore:
             wrong = "cannot be understood"
         else:
             return pool
-        # Neither the URL nor the reason is shown, for both may hold the password.
+        # Show neither the URL nor the reason: both may contain the password.
         raise ValueError(
             f"the URL of Redis {wrong}; write redis://user:password@host:6379/0, rediss://... or"
             " unix:///path/to/socket, with %-escapes in the password"
@@ -171,7 +166,7 @@ class RedisStore:
 
 
 class _Open(NamedTuple):
-    """What a store holds open in one event loop."""
+    """What a store has open in one event loop."""
 
     commands: "_Commands"
     channels: "_Channels"
@@ -189,7 +184,10 @@ class _Open(NamedTuple):
 
 
 class _Commands:
-    """Commands and their replies: what is asked while a trip to Redis is prepared joins it."""
+    """Sends commands in batches: those given in one step of the event loop, or while all connections are busy.
+
+    One command for each trip would cost 4 to 8 times the CPU time from eight concurrent callers on.
+    """
 
     def __init__(self, pool: "ConnectionPool", server: "_Server", timeout: float, most: int) -> None:
         self._pool = pool
@@ -197,44 +195,44 @@ class _Commands:
         self._timeout = timeout
         self._most = most
         self._waiting: deque[_Command] = deque()
-        self._trips: set[Task[None]] = set()
-        self._departing = False
+        self._senders: set[Task[None]] = set()
+        self._starting = False
 
     async def ask(self, packed: bytes) -> object:
         command = _Command(packed, get_running_loop().create_future())
         self._waiting.append(command)
-        if not self._departing and len(self._trips) < self._most:
-            self._departing = True
-            trip = asyncio.create_task(self._travel())
-            self._trips.add(trip)
-            trip.add_done_callback(self._arrive)
+        if not self._starting and len(self._senders) < self._most:
+            self._starting = True
+            sender = asyncio.create_task(self._send_all())
+            self._senders.add(sender)
+            sender.add_done_callback(self._end)
         return await command.reply
 
     async def close(self) -> None:
-        if self._trips:
-            await asyncio.wait(self._trips)
+        if self._senders:
+            await asyncio.wait(self._senders)
 
-    async def _travel(self) -> None:
-        self._departing = False
+    async def _send_all(self) -> None:
+        self._starting = False
         try:
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), COMMANDS_AT_ONCE))]
-                # Whoever has been cancelled by now wants nothing done.
+                # Skip commands whose caller was cancelled.
                 if wanted := [command for command in batch if not command.reply.done()]:
-                    await self._carry(wanted)
+                    await self._exchange(wanted)
         finally:
-            # At once, not when the task is done: whoever asks in between would wait for a trip that is over.
-            self._trips.discard(cast("Task[None]", asyncio.current_task()))
+            # Here, not when the task is done: a command given in between would wait for a sender that has finished.
+            self._senders.discard(cast("Task[None]", asyncio.current_task()))
 
-    def _arrive(self, trip: "Task[None]") -> None:
-        self._trips.discard(trip)
-        if trip.cancelled():
-            # As when the event loop is ending. It may have been cancelled before it took anyone along.
-            self._departing = False
+    def _end(self, sender: "Task[None]") -> None:
+        self._senders.discard(sender)
+        if sender.cancelled():
+            # The event loop is ending; the sender may not have started.
+            self._starting = False
             while self._waiting:
-                self._waiting.popleft().fail(StoreError(f"{self._server}: cancelled before it was asked"))
+                self._waiting.popleft().fail(StoreError(f"{self._server}: cancelled before the command was sent"))
 
-    async def _carry(self, batch: "list[_Command]") -> None:
+    async def _exchange(self, batch: "list[_Command]") -> None:
         sent = False
         try:
             async with asyncio.timeout(self._timeout):
@@ -246,16 +244,16 @@ class _Commands:
                         await self._receive(connection, command)
                 finally:
                     await self._pool.release(connection)
-        except Exception as fault:  # noqa: BLE001 -- whatever it is, those who wait must hear of it
+        except Exception as fault:  # noqa: BLE001 -- whatever it is, the callers that wait must get it
             for command in batch:
                 command.fail(self._server.explained(fault, sent=sent))
         except BaseException:
             for command in batch:
-                command.fail(StoreError(f"{self._server}: cancelled; what was asked of it may have been done or not"))
+                command.fail(StoreError(f"{self._server}: cancelled; the command may have been done or not"))
             raise
 
     async def _receive(self, connection: "AbstractConnection", command: "_Command") -> None:
-        from redis.exceptions import ResponseError  # loaded by whoever has a connection
+        from redis.exceptions import ResponseError  # loaded with the pool
 
         try:
             reply = await connection.read_response(disable_decoding=True)
@@ -281,8 +279,19 @@ class _Command(NamedTuple):
 # --- channels ---
 
 
+class _Entrant(NamedTuple):
+    """A subscriber that waits for Redis to confirm its SUBSCRIBE."""
+
+    subscription: Subscription
+    confirmed: "Future[None]"
+
+
 class _Channels:
-    """All subscriptions of one event loop, on one connection that is kept up while somebody needs it."""
+    """All subscriptions of one event loop, on one connection that is kept open while there are any.
+
+    redis-py's PubSub does not serve here (8.1): it decodes messages if the user's client decodes replies, a subscriber
+    cancelled while sending closes the connection of all, and a reading and a writing task cannot both reconnect.
+    """
 
     def __init__(self, pool: "ConnectionPool", server: "_Server", timeout: float) -> None:
         self._pool = pool
@@ -291,38 +300,37 @@ class _Channels:
         self._task: Task[None] | None = None
         self._pause = 0.0
         self._lost = False
-        self._subscriptions: dict[bytes, list[_Subscription]] = {}
-        # What is to be said: whom to subscribe for, and where the last one has left.
+        self._subscriptions: Subscribers[bytes] = Subscribers()
+        # To be sent: a SUBSCRIBE for each of these (None: for those subscribed before a reconnect), and an UNSUBSCRIBE
+        # for each channel whose last subscriber has left.
         self._news = Event()
-        self._entering: dict[bytes, list[Entrant]] = {}
+        self._entering: list[tuple[bytes, _Entrant | None]] = []
         self._left: set[bytes] = set()
-        # What was said on this connection: who is let in by each reply that is to come.
-        self._asked: dict[bytes, deque[list[Entrant]]] = {}
+        # Sent on this connection, in the order in which Redis confirms.
+        self._asked: deque[tuple[bytes, _Entrant | None]] = deque()
 
     @asynccontextmanager
     async def subscription(self, channel: bytes) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        subscription = _Subscription()
+        subscription = Subscription()
         try:
             await self._enter(channel, subscription)
             yield subscription
         finally:
             subscription.end()
-            self._leave(channel, subscription)
+            self._subscriptions.remove(channel, subscription)
+            self._unsubscribe_unused(channel)
 
     async def close(self) -> None:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        for subscriptions in self._subscriptions.values():
-            for subscription in subscriptions:
-                subscription.end()
-        self._subscriptions.clear()
-        self._refuse(f"{self._server}: the store was closed while somebody subscribed")
+        self._subscriptions.end()
+        self._refuse(f"{self._server}: the store was closed while subscribing")
 
-    async def _enter(self, channel: bytes, subscription: _Subscription) -> None:
+    async def _enter(self, channel: bytes, subscription: Subscription) -> None:
         confirmed: Future[None] = get_running_loop().create_future()
-        self._entering.setdefault(channel, []).append((subscription, confirmed))
+        self._entering.append((channel, _Entrant(subscription, confirmed)))
         self._news.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._stay_connected())
@@ -332,65 +340,51 @@ class _Channels:
         except TimeoutError as fault:
             raise self._server.explained(fault) from None
 
-    def _leave(self, channel: bytes, subscription: _Subscription) -> None:
-        others = [other for other in self._subscriptions.pop(channel, ()) if other is not subscription]
-        if others:
-            self._subscriptions[channel] = others
-        else:
-            self._left.add(channel)
-            self._news.set()
-
-    def _is_needed(self, channel: bytes) -> bool:
-        return channel in self._subscriptions or channel in self._entering or channel in self._asked
-
-    def _admit(self, channel: bytes) -> None:
-        """Let in those for whom Redis has confirmed the subscription."""
-        batches = self._asked[channel]
-        for subscription, confirmed in batches.popleft():
-            if not confirmed.done():
-                self._subscriptions.setdefault(channel, []).append(subscription)
-                confirmed.set_result(None)
-        if not batches:
-            del self._asked[channel]
+    def _unsubscribe_unused(self, channel: bytes) -> None:
         if channel not in self._subscriptions:
             self._left.add(channel)
             self._news.set()
+
+    def _confirm(self) -> None:
+        """Let in the subscriber whose SUBSCRIBE Redis has confirmed."""
+        channel, entrant = self._asked.popleft()
+        if entrant is not None and not entrant.confirmed.done():
+            self._subscriptions.add(channel, entrant.subscription)
+            entrant.confirmed.set_result(None)
+        self._unsubscribe_unused(channel)
         self._pause = 0.0
         if self._lost and not self._asked and not self._entering:
             self._lost = False
             log.info("%s: the connection for messages is back", self._server)
 
     def _refuse(self, reason: str) -> None:
-        """Turn away all who have not been let in."""
-        self._readmit()
-        for entrants in self._entering.values():
-            for _, confirmed in entrants:
-                if not confirmed.done():
-                    confirmed.set_exception(StoreError(reason))
+        """Fail all subscribers that are not confirmed."""
+        for _, entrant in (*self._asked, *self._entering):
+            if entrant is not None and not entrant.confirmed.done():
+                entrant.confirmed.set_exception(StoreError(reason))
+        self._asked.clear()
         self._entering.clear()
 
-    def _readmit(self) -> None:
-        """Forget what was said: on a new connection it has to be said again, for those who are in as well."""
-        for channel, batches in self._asked.items():
-            self._entering.setdefault(channel, []).extend(entrant for batch in batches for entrant in batch)
+    def _start_over(self) -> None:
+        """Forget what was sent: a new connection needs a SUBSCRIBE for every channel."""
+        waiting = [(channel, entrant) for channel, entrant in (*self._asked, *self._entering) if entrant is not None]
         self._asked.clear()
         self._left.clear()
-        for channel in self._subscriptions:
-            self._entering.setdefault(channel, [])
+        self._entering = [*((channel, None) for channel in self._subscriptions), *waiting]
         self._news.set()
 
     async def _stay_connected(self) -> None:
         while self._subscriptions or self._entering:
             await self._converse()
-            self._readmit()
+            self._start_over()
             if self._entering:
                 await asyncio.sleep(self._pause)
                 self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
         self._pause = 0.0
 
     async def _converse(self) -> None:
-        """Connect, and talk until that fails."""
-        from redis.exceptions import ResponseError  # loaded by whoever has a pool
+        """Connect, then send and receive until that fails."""
+        from redis.exceptions import ResponseError  # loaded with the pool
 
         connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]  # redis gives it no types
         connected = False
@@ -400,25 +394,22 @@ class _Channels:
             connected = True
             connection.socket_timeout = None
             async with asyncio.TaskGroup() as talk:
-                talk.create_task(self._listen(connection))
-                talk.create_task(self._speak(connection))
-        except Exception as fault:  # noqa: BLE001 -- whatever it is, those who wait must hear of it
+                talk.create_task(self._receive(connection))
+                talk.create_task(self._send(connection))
+        except Exception as fault:  # noqa: BLE001 -- whatever it is, the subscribers that wait must get it
             first = fault.exceptions[0] if isinstance(fault, ExceptionGroup) else fault
             reason = str(self._server.explained(first))
-            # Those who wait while a connection breaks are served by the next one.
+            # Subscribers that wait while a connection breaks are served by the next one.
             if not connected or isinstance(first, ResponseError):
                 self._refuse(reason)
-            self._complain(reason)
+            if self._subscriptions and not self._lost:
+                self._lost = True
+                log.warning("%s; messages are lost until the connection is back", reason)
         finally:
             with suppress(Exception):
                 await connection.disconnect(nowait=True)
 
-    def _complain(self, reason: str) -> None:
-        if self._subscriptions and not self._lost:
-            self._lost = True
-            log.warning("%s; messages are lost until the connection is back", reason)
-
-    async def _listen(self, connection: "AbstractConnection") -> None:
+    async def _receive(self, connection: "AbstractConnection") -> None:
         while True:
             heard = await connection.read_response(disable_decoding=True, disconnect_on_error=False, push_request=True)
             assert isinstance(heard, list)
@@ -427,27 +418,28 @@ class _Channels:
                 for subscription in self._subscriptions.get(channel, ()):
                     subscription.deliver(content)
             elif kind == b"subscribe":
-                self._admit(channel)
+                self._confirm()
 
-    async def _speak(self, connection: "AbstractConnection") -> None:
+    async def _send(self, connection: "AbstractConnection") -> None:
         while True:
             await self._news.wait()
             self._news.clear()
-            said = [_packed((b"UNSUBSCRIBE", channel)) for channel in self._left if not self._is_needed(channel)]
+            waiting = {channel for channel, _ in (*self._asked, *self._entering)}
+            unused = [channel for channel in self._left - waiting if channel not in self._subscriptions]
+            commands = [_packed((b"UNSUBSCRIBE", channel)) for channel in unused]
+            commands += [_packed((b"SUBSCRIBE", channel)) for channel, _ in self._entering]
             self._left.clear()
-            for channel, entrants in self._entering.items():
-                said.append(_packed((b"SUBSCRIBE", channel)))
-                self._asked.setdefault(channel, deque()).append(entrants)
-            self._entering.clear()
-            if said:
-                await connection.send_packed_command(said, check_health=False)
+            self._asked += self._entering
+            self._entering = []
+            if commands:
+                await connection.send_packed_command(commands, check_health=False)
 
 
 # --- errors ---
 
 
 class _Server(NamedTuple):
-    """Where Redis is, and what its errors mean."""
+    """Where Redis is, and what its errors mean to a user."""
 
     address: str
     timeout: float
@@ -464,12 +456,12 @@ class _Server(NamedTuple):
         return f"redis at {self.address}"
 
     def __repr__(self) -> str:
-        # The tuple's own would show the password.
+        # A tuple's repr would show the password.
         return str(self)
 
     def explained(self, fault: Exception, *, sent: bool = False) -> Exception:
-        """An error that says what to do; never with the password, which Redis may have repeated."""
-        from redis.exceptions import RedisError  # loaded by whoever has a pool
+        """Return an error that says what to do, without the password, which Redis may have repeated."""
+        from redis.exceptions import RedisError  # loaded with the pool
 
         if isinstance(fault.__cause__, RedisError):
             fault = fault.__cause__
@@ -481,40 +473,40 @@ class _Server(NamedTuple):
             return fault
         for secret in self.secrets:
             said = said.replace(secret, "***")
-        doubt = "; what was asked of it may have been done or not" if sent else ""
+        doubt = "; the command may have been done or not" if sent else ""
         return StoreError(f"{self}: {said.rstrip('.')}; {_advice(fault)}{doubt}")
 
 
 def _advice(fault: Exception) -> str:
-    from redis import exceptions as kinds  # loaded by whoever has a pool
+    from redis import exceptions as kinds  # loaded with the pool
 
     match fault:
         case kinds.AuthenticationError():
             return "give the right user name and password: redis://user:password@host"
         case kinds.NoPermissionError():
-            return "let its user read, write, run scripts and use channels under the store's prefix"
+            return "allow its user to read, write, run scripts and use channels under the store's prefix"
         case kinds.OutOfMemoryError():
-            return "give it more memory (maxmemory), or what is stored a shorter ttl"
+            return "give it more memory (maxmemory), or the entries a shorter ttl"
         case kinds.ReadOnlyError():
             return "this is a replica: use the URL of the server that takes writes"
         case kinds.BusyLoadingError():
             return "it has just started: try again in a moment"
         case kinds.ConnectionError() | kinds.TimeoutError() | OSError():
-            return "see whether it runs, and whether it can be reached from here"
+            return "check that it runs, and that it can be reached from here"
         case _:
-            return "see what its log says"
+            return "check its log"
 
 
 # --- bytes ---
 
 
 def _packed(command: tuple[bytes, ...]) -> bytes:
-    """A command as Redis reads it: an array of strings."""
+    """Encode a command as Redis reads it: an array of strings."""
     return b"*%d\r\n" % len(command) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in command])
 
 
 def _encoded(name: str) -> bytes:
-    # Half of a surrogate pair is no text, and a name nevertheless.
+    # A name may hold half of a surrogate pair.
     return name.encode("utf-8", "surrogatepass")
 
 
@@ -528,24 +520,23 @@ def _expiry(ttl: float | None) -> tuple[bytes, ...]:
 
 
 def _milliseconds(ttl: float) -> bytes:
-    """Rounded up, for nothing may expire before its time."""
+    """Round up: nothing may expire too early."""
     deadline(0, ttl)
     return b"%d" % math.ceil(min(ttl, LONGEST_TTL) * 1000)
 
 
 def _event_id(made: bytes) -> str:
-    """With twenty digits for each of the two numbers, the order of the texts is the order of the events."""
+    """Pad both numbers to twenty digits, so that the ids sort as texts in the order of the events."""
     time, count = made.split(b"-")
     return f"{int(time):020d}-{int(count):020d}"
 
 
 def _following(after: str) -> bytes:
-    """The smallest id after the given one, for not every Redis has ranges that exclude their start."""
+    """Return the smallest id after the given one: ranges that exclude their start came with Redis 6.2."""
     time, dash, count = after[:20], after[20:21], after[21:]
     numbers = time + count
-    if not (len(numbers) == 40 and dash == "-" and numbers.isascii() and numbers.isdigit()):
+    formed = len(numbers) == 40 and dash == "-" and numbers.isascii() and numbers.isdigit()
+    if not formed or max(int(time), int(count)) > GREATEST:
         raise ValueError(f"{after[:60]!r} is not the id of an event of this store")
-    if max(int(time), int(count)) > GREATEST:
-        raise ValueError(f"{after!r} is not the id of an event of this store")
     following = min((int(time) << 64) + int(count) + 1, (1 << 128) - 1)
     return b"%d-%d" % divmod(following, 1 << 64)

@@ -4,6 +4,7 @@ import math
 import os
 import threading
 import time
+from asyncio import get_running_loop, shield, sleep
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -14,21 +15,19 @@ from antiphon.stores.store import StoreError, deadline, event_id, event_number, 
 if TYPE_CHECKING:
     from sqlite3 import Connection, Error
 
-__all__ = ["SQLiteStore"]
-
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
-"""How often a subscriber looks for messages."""
+"""Seconds between two looks of a subscriber for messages."""
 MESSAGE_SECONDS = 60.0
-"""How long a message stays for subscribers that have not looked yet."""
+"""Seconds that a message stays for subscribers that have not looked yet."""
 SWEEP_SECONDS = 30.0
-"""How often a store that is written to deletes what has expired."""
+"""Seconds between two sweeps, in which a write deletes what has expired."""
 SWEPT_AT_ONCE = 1000
 STREAMS_SWEPT_AT_ONCE = 16
-"""How much of it one write deletes at most, so that no writer waits long."""
+"""The most that one write deletes, so that no writer waits long."""
 
-APPLICATION_ID = 0x416E7470  # "Antp": tells our files from those of other programs
+APPLICATION_ID = 0x416E7470  # "Antp", to recognise our files
 SCHEMA_VERSION = 1
 SCHEMA = """
 CREATE TABLE entry (key TEXT PRIMARY KEY, value BLOB NOT NULL, ends REAL) WITHOUT ROWID;
@@ -45,17 +44,17 @@ CREATE INDEX message_ends ON message (ends);
 """
 
 # Closing any handle of a file drops all locks that this process holds on it (POSIX), those of another store's
-# connection too. So a file is created under this lock, and opened by nobody but SQLite afterwards.
+# connection too. So a file is created under this lock, and only SQLite opens it afterwards.
 _creating = threading.Lock()
 
 
 class SQLiteStore:
     """The store for several processes on one machine: claims hold between them, and outlive them.
 
-    All work on the file happens in one thread, so the event loop never waits for the disk. This is the only store that
-    polls: each open subscription looks for messages every 20 ms, and one that does not look for a minute has missed
-    some and is told so. A writer waits up to ``timeout`` seconds for the others. The file belongs on a local disk, not
-    on a network share; use the store after a fork, not across one.
+    One thread does all work on the file, so the event loop never waits for the disk. Subscriptions poll: each looks for
+    messages every 20 ms, and one that is not read for a minute raises StoreError, since it has missed some. A writer
+    waits up to ``timeout`` seconds for the others. Put the file on a local disk, not on a network share; use the store
+    after a fork, not across one.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class SQLiteStore:
 
     @asynccontextmanager
     async def subscribe(self, channel: str) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        subscription = _Subscription(self._opened(), channel)
+        subscription = _PolledSubscription(self._opened(), channel)
         await subscription.begin()
         try:
             yield subscription
@@ -161,10 +160,10 @@ class SQLiteStore:
 
 
 class _Database:
-    """The file, in a thread of its own: what is asked of it happens there, one thing after the other."""
+    """The file, and the thread that runs all jobs on it in order."""
 
     def __init__(self, path: str, clock: Callable[[], float], timeout: float) -> None:
-        from concurrent.futures import ThreadPoolExecutor  # only who opens a file needs a thread
+        from concurrent.futures import ThreadPoolExecutor  # only where a file is opened
 
         self.path = path
         self.clock = clock
@@ -181,8 +180,6 @@ class _Database:
         return await self._in_thread(lambda rows: self._transaction(rows, job))
 
     async def close(self) -> None:
-        from asyncio import get_running_loop, shield  # 50 ms, paid already by whoever runs this
-
         self.closed = True
         closing = get_running_loop().run_in_executor(self._thread, self._disconnect)
         self._thread.shutdown(wait=False)
@@ -190,8 +187,6 @@ class _Database:
         self._thread.shutdown(wait=True)
 
     async def _in_thread(self, job: "Callable[[Connection], T]") -> T:
-        from asyncio import get_running_loop  # 50 ms, paid already by whoever runs this
-
         return await get_running_loop().run_in_executor(self._thread, self._perform, job)
 
     def _perform(self, job: "Callable[[Connection], T]") -> T:
@@ -203,7 +198,7 @@ class _Database:
     def _transaction(self, rows: "Connection", job: "Callable[[Connection, float], T]") -> T:
         with rows:
             rows.execute("BEGIN IMMEDIATE")
-            # The clock is read under the lock: waiting for it may have taken seconds.
+            # Read the clock under the lock: waiting for the lock may have taken seconds.
             now = self.clock()
             result = job(rows, now)
             if now >= self._sweep_at and not _sweep(rows, now):
@@ -216,7 +211,7 @@ class _Database:
             connection.close()
 
 
-class _Subscription:
+class _PolledSubscription:
     """The messages of a channel since `begin`."""
 
     def __init__(self, database: _Database, channel: str) -> None:
@@ -240,8 +235,6 @@ class _Subscription:
         return self
 
     async def __anext__(self) -> bytes:
-        from asyncio import sleep  # 50 ms, paid already by whoever runs this
-
         while not self._messages:
             if self._ended or self._database.closed:
                 raise StopAsyncIteration
@@ -255,7 +248,7 @@ class _Subscription:
         if silence >= MESSAGE_SECONDS:
             raise StoreError(
                 f"{self._database.path}: a subscriber of {self._channel!r} did not look for {silence:.0f} s; messages"
-                f" stay for {MESSAGE_SECONDS:.0f} s, so some may be lost; read without such pauses, or subscribe again"
+                f" stay for {MESSAGE_SECONDS:.0f} s, so some may be lost: read more often, or subscribe again"
             )
         for number, message in found:
             self._last = number
@@ -278,13 +271,13 @@ def _messages(rows: "Connection", channel: str, last: int) -> list[tuple[int, by
 
 
 def _drop_stream(rows: "Connection", stream: str, now: float) -> None:
-    """Drop the stream if its time is over."""
+    """Delete the stream if it has expired."""
     if rows.execute("DELETE FROM stream WHERE name = ? AND ends <= ?", (stream, now)).rowcount:
         rows.execute("DELETE FROM event WHERE stream = ?", (stream,))
 
 
 def _sweep(rows: "Connection", now: float) -> bool:
-    """Delete what is over, up to a limit, and tell whether there may be more."""
+    """Delete what has expired, up to a limit; return whether there may be more."""
     swept = rows.execute(
         "DELETE FROM entry WHERE key IN (SELECT key FROM entry WHERE ends <= ? LIMIT ?)", (now, SWEPT_AT_ONCE)
     ).rowcount
@@ -301,13 +294,13 @@ def _sweep(rows: "Connection", now: float) -> bool:
 
 
 def _connected(path: str, timeout: float) -> "Connection":
-    import sqlite3  # 10 ms, and not every server has a file
+    import sqlite3  # 10 ms
 
     _create(path)
     rows = sqlite3.connect(path, timeout=timeout, isolation_level=None)
     try:
         with rows:
-            # What is looked at must be of one moment: another process may be making the schema just now.
+            # One transaction: another process may be creating the schema.
             rows.execute("BEGIN")
             _recognise(rows, path)
         _share(rows, timeout)
@@ -322,7 +315,7 @@ def _connected(path: str, timeout: float) -> "Connection":
 
 
 def _create(path: str) -> None:
-    """Make the file readable by its owner only; SQLite gives the same mode to the files that it puts beside it."""
+    """Create the file, readable by its owner only; SQLite gives its other files the same mode."""
     with _creating:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -331,7 +324,7 @@ def _create(path: str) -> None:
 
 
 def _recognise(rows: "Connection", path: str) -> bool:
-    """Whether the file is a store already; False if it is empty."""
+    """Return whether the file is a store; False if it is empty. Raise StoreError if it is something else."""
     (owner,) = rows.execute("PRAGMA application_id").fetchone()
     (version,) = rows.execute("PRAGMA user_version").fetchone()
     (tables,) = rows.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -349,7 +342,7 @@ def _recognise(rows: "Connection", path: str) -> bool:
 
 def _share(rows: "Connection", timeout: float) -> None:
     """Let readers and a writer work at the same time."""
-    from sqlite3 import OperationalError  # loaded by now
+    from sqlite3 import OperationalError
 
     patience = time.monotonic() + timeout
     while True:
@@ -357,7 +350,7 @@ def _share(rows: "Connection", timeout: float) -> None:
             rows.execute("PRAGMA journal_mode = WAL")
             break
         except OperationalError as error:
-            # SQLite does not wait for a lock that it needs to change the mode.
+            # SQLite does not wait for the lock that changing the mode needs.
             if not _is_locked(error) or time.monotonic() >= patience:
                 raise
             time.sleep(0.005)
@@ -373,7 +366,7 @@ def _make_schema(rows: "Connection") -> None:
 
 @contextmanager
 def _explained(path: str) -> Generator[None, None, None]:
-    from sqlite3 import Error  # 10 ms, and not every server has a file
+    from sqlite3 import Error  # 10 ms
 
     try:
         yield

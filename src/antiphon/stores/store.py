@@ -1,14 +1,15 @@
-"""The interface of a store, and what every store has to agree on."""
+"""The interface of a store, and what all stores share."""
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from antiphon.errors import AntiphonError
 
-__all__ = ["Store", "StoreError", "deadline", "event_id", "event_number", "whole_limit"]
+Name = TypeVar("Name", str, bytes)
 
 
 class StoreError(AntiphonError):
@@ -17,19 +18,19 @@ class StoreError(AntiphonError):
 
 @runtime_checkable
 class Store(Protocol):
-    """Keys with values, channels with messages, streams with events: three namespaces that never meet.
+    """Keys with values, channels with messages, streams with events: three separate namespaces.
 
-    Each method is one atomic step, for every task, event loop and process that shares the store, and maps onto one
-    command of Redis. A ``ttl`` is in seconds; what has lived that long is gone for every method.
-    ``antiphon.testing.contracts.check_store`` tells whether a store keeps these promises.
+    Each method is one atomic step for every task, event loop and process that shares the store, and maps onto one
+    command of Redis. A ``ttl`` is in seconds; an entry past its ``ttl`` is gone for every method.
+    ``antiphon.testing.contracts.check_store`` tests a store against these promises.
     """
 
     async def get(self, key: str) -> bytes | None:
-        """The value, or None."""
+        """Return the value, or None."""
         ...
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
-        """Set the value, whatever was there; without a ``ttl`` it stays for good."""
+        """Set the value, replacing any other; without a ``ttl`` it does not expire."""
         ...
 
     async def add(self, key: str, value: bytes = b"", *, ttl: float | None = None) -> bool:
@@ -37,37 +38,38 @@ class Store(Protocol):
         ...
 
     async def take(self, key: str) -> bytes | None:
-        """Get the value and delete it. Of all callers, exactly one gets it."""
+        """Delete the value and return it. Of all callers, exactly one gets it."""
         ...
 
     async def publish(self, channel: str, message: bytes) -> None:
-        """Hand the message to everyone who is subscribed."""
+        """Deliver the message to all current subscribers."""
         ...
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Once entered, every message published from then on arrives, in order; leaving ends it, as does `close`."""
+        """Iterate over the messages published after entering, in order, until leaving or `close`."""
         ...
 
     async def append(self, stream: str, value: bytes, *, limit: int = 1024, ttl: float | None = None) -> str:
-        """Add an event, keep the newest ``limit``, and return an id that, as text, sorts after all earlier ones.
+        """Add an event, keep the newest ``limit``, and return an id that sorts, as text, after all earlier ones.
 
-        A ``ttl`` is the time that the whole stream has left from here on; without one that time does not change.
+        A ``ttl`` sets the time that the whole stream has left; without one that time does not change.
         """
         ...
 
     async def read(self, stream: str, *, after: str | None = None) -> list[tuple[str, bytes]]:
-        """The events with their ids, oldest first; those after the given id, which may itself be gone by now.
+        """Return the events with their ids, oldest first; with ``after``, those after that id, even if it is gone.
 
-        A ValueError for an ``after`` that no `append` can have returned.
+        Raise ValueError for an ``after`` that `append` cannot have returned.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of everything that is open. What was stored stays; a later call opens it again."""
+        """Release threads, files and connections. Stored data stays; a later call opens them again."""
         ...
 
 
 def deadline(now: float, ttl: float | None) -> float | None:
+    """Return when an entry expires, None for never; raise ValueError for a ttl that is not positive."""
     if ttl is None:
         return None
     if not 0 < ttl < math.inf:
@@ -92,16 +94,60 @@ def event_number(text: str) -> int:
     return int(text)
 
 
-# Following a channel of a store for its news, whatever they say.
+class Subscription:
+    """The messages delivered to one subscriber and not read yet."""
+
+    def __init__(self) -> None:
+        self._messages: deque[bytes] = deque()
+        self._news = asyncio.Event()
+        self._ended = False
+
+    def deliver(self, message: bytes) -> None:
+        self._messages.append(message)
+        self._news.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._messages.clear()
+        self._news.set()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._messages:
+            if self._ended:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._messages.popleft()
+
+
+class Subscribers(dict[Name, list[Subscription]]):
+    """The subscriptions of each channel; a channel without any is not in it."""
+
+    def add(self, channel: Name, one: Subscription) -> None:
+        self.setdefault(channel, []).append(one)
+
+    def remove(self, channel: Name, one: Subscription) -> None:
+        others = [other for other in self.pop(channel, ()) if other is not one]
+        if others:
+            self[channel] = others
+
+    def end(self) -> None:
+        for subscriptions in self.values():
+            for subscription in subscriptions:
+                subscription.end()
+        self.clear()
 
 
 Wait: TypeAlias = Callable[[float], Awaitable[bool]]
-"""Waits for news, at most so many seconds; False if none came."""
+"""Wait at most so many seconds for a message; return False if none came."""
 
 
 @asynccontextmanager
 async def following(store: Store, channel: str) -> AsyncGenerator[Wait]:
-    """Hear of news on a channel."""
+    """Yield a function that waits for the next message on a channel; what the messages say is dropped."""
     news = asyncio.Event()
 
     async def listen(messages: AsyncIterator[bytes]) -> None:

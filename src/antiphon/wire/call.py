@@ -1,4 +1,4 @@
-"""From a decoded message to a Call, or to the protocol error that refuses it."""
+"""Accepts decoded messages as calls of revision 2026-07-28."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _ENCODED = {method: method.encode() for method in METHODS}
 
 
 class Call:
-    """One accepted request: who asks for what, with which abilities."""
+    """One accepted request."""
 
     id: RequestId
     method: str
@@ -37,13 +37,16 @@ class Call:
     revision: str = REVISION
     principal: str | None = None
     arguments: object = None
-    """The arguments as they came, where the handler might change them."""
+    """A copy of the arguments as received, where the handler might change them."""
     talk: Any = None
-    """The conversation of which it is a run, if that is kept in memory; after the run, the one that it was in."""
+    """The conversation that this is a run of, if it is kept in memory; after the run, the one that it was in."""
 
 
 def accept(message: Message, headers: RawHeaders | None = None) -> Call:
-    """Check a well-formed request against revision 2026-07-28; ``headers`` is None where there is no HTTP."""
+    """Check a well-formed request and return its Call; raise the protocol error that refuses it.
+
+    ``headers`` is None for a transport other than HTTP.
+    """
     method: str = message["method"]
     params: Message = message.get("params") or {}
     meta: Any = params.get("_meta")
@@ -88,7 +91,7 @@ def unknown_method(method: str, revision: str = REVISION) -> MethodNotFound:
 
 
 def _check_version(headers: RawHeaders | None, meta: object, version: object) -> None:
-    """Say what is wrong with a request's version; nothing, if only white space set header and body apart."""
+    """Raise if the version is missing, unknown, or different in header and body; white space does not count."""
     if headers is not None:
         said = headers.get(http.VERSION)
         if said is None:

@@ -1,4 +1,4 @@
-"""HTTP header values that mirror the body (2026-07-28, basic/transports/streamable-http, Request Metadata)."""
+"""HTTP headers that mirror the body (2026-07-28, basic/transports/streamable-http, Request Metadata)."""
 
 import binascii
 import re
@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from antiphon.errors import HeaderMismatch
 
 RawHeaders: TypeAlias = dict[bytes, bytes]
-"""Lower-case names, as ASGI gives them."""
+"""Headers by lower-case name, as in ASGI."""
 
 VERSION = b"mcp-protocol-version"
 METHOD = b"mcp-method"
@@ -23,14 +23,14 @@ _SAFE_INTEGER = 2**53 - 1
 
 
 def encode_value(value: str) -> str:
-    """A string as a header value, by the Base64 sentinel where plain ASCII cannot carry it."""
+    """Encode a string as a header value: in Base64 with the sentinel where plain ASCII cannot express it."""
     if value == "" or (_PLAIN.match(value) and not (value.startswith(_PREFIX) and value.endswith(_SUFFIX))):
         return value
     return f"{_PREFIX}{binascii.b2a_base64(value.encode(), newline=False).decode()}{_SUFFIX}"
 
 
 def decode_value(raw: bytes, header: str) -> str:
-    """The string that a header value stands for; HeaderMismatch if it stands for none."""
+    """Decode a header value; raise HeaderMismatch if it is not valid."""
     value = raw.strip(b" \t").decode("latin-1")
     if value and not _PLAIN.match(value):
         raise HeaderMismatch(f"Header mismatch: {header} contains characters that a header may not carry")
@@ -43,7 +43,7 @@ def decode_value(raw: bytes, header: str) -> str:
 
 
 def check_equal(raw: bytes | None, expected: str, header: str) -> None:
-    """Raise unless the header is there and says what the body says."""
+    """Raise HeaderMismatch unless the header is present and equal to the body's value."""
     if raw is None:
         raise HeaderMismatch(f"Header mismatch: the {header} header is missing")
     if expected.isascii() and expected.isprintable() and raw == expected.encode() and not raw.startswith(b"=?"):
@@ -54,7 +54,7 @@ def check_equal(raw: bytes | None, expected: str, header: str) -> None:
 
 
 def check_method(raw: bytes | None, expected: str) -> None:
-    """The same for ``Mcp-Method``, which is never encoded."""
+    """Do the same for ``Mcp-Method``, which is never encoded."""
     if raw is None:
         raise HeaderMismatch("Header mismatch: the Mcp-Method header is missing")
     if raw.strip(b" \t") != expected.encode(errors="replace"):
@@ -64,7 +64,7 @@ def check_method(raw: bytes | None, expected: str) -> None:
 
 
 class HeaderParam(NamedTuple):
-    """One tool parameter that travels in a header as well."""
+    """One tool parameter that is sent in a header as well."""
 
     header: str
     key: bytes
@@ -73,14 +73,13 @@ class HeaderParam(NamedTuple):
 
 
 def header_params(schema: dict[str, Any]) -> tuple[HeaderParam, ...]:
-    """The ``x-mcp-header`` annotations of an input schema; ValueError names the one that breaks the rules.
+    """Return the ``x-mcp-header`` annotations of an input schema; raise ValueError naming one that is not allowed.
 
     server/tools, x-mcp-header: a non-empty token, unique without regard to case, on a string, integer or boolean that
     is reached through ``properties`` alone.
     """
     found = tuple(_annotated(schema))
-    everywhere = _count_annotations(schema)
-    if everywhere != len(found):
+    if _count_annotations(schema) != len(found):
         raise ValueError("x-mcp-header is only allowed on properties that are reached through 'properties' alone")
     names = [param.header.lower() for param in found]
     for name in names:
@@ -91,7 +90,7 @@ def header_params(schema: dict[str, Any]) -> tuple[HeaderParam, ...]:
 
 def _annotated(schema: dict[str, Any]) -> list[HeaderParam]:
     found: list[HeaderParam] = []
-    # A list of what is to be looked at, since a schema may be deeper than Python's stack.
+    # A list instead of recursion: a schema may be deeper than Python's stack.
     left: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), schema)]
     while left:
         path, node = left.pop()
@@ -120,7 +119,7 @@ def _count_annotations(schema: object) -> int:
     while left:
         node = left.pop()
         if isinstance(node, dict):
-            # A property that is itself called "x-mcp-header" holds a schema, an annotation holds a name.
+            # A property named "x-mcp-header" holds a schema, an annotation holds a name.
             count += "x-mcp-header" in node and not isinstance(node["x-mcp-header"], dict)
             left += node.values()
         elif isinstance(node, list):
@@ -129,7 +128,7 @@ def _count_annotations(schema: object) -> int:
 
 
 def check_params(params: tuple[HeaderParam, ...], arguments: dict[str, Any], headers: RawHeaders) -> None:
-    """Raise unless every mirrored argument stands in its header too (Server Behavior for Custom Headers)."""
+    """Raise HeaderMismatch unless every mirrored argument equals its header (Server Behavior for Custom Headers)."""
     for param in params:
         value = _at(arguments, param.path)
         raw = headers.get(param.key)
@@ -145,7 +144,7 @@ def check_params(params: tuple[HeaderParam, ...], arguments: dict[str, Any], hea
 
 
 def encode_params(params: tuple[HeaderParam, ...], arguments: dict[str, Any]) -> dict[str, str]:
-    """The headers a client sends beside these arguments."""
+    """Return the headers that a client sends with these arguments."""
     sent: dict[str, str] = {}
     for param in params:
         value = _at(arguments, param.path)

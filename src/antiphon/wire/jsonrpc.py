@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 frames: bytes to a checked message, and messages to bytes."""
+"""JSON-RPC 2.0: bytes to checked messages, and messages to bytes."""
 
 import re
 from typing import Any, Final, TypeAlias
@@ -11,13 +11,13 @@ RequestId: TypeAlias = int | str
 Message: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 64
-"""Levels of nesting that a message may have. Arguments deeper than this are an attack or an accident."""
+"""Levels of nesting that a message may have. Anything deeper is an attack or an accident."""
 
 LOOK = 256
-"""Bytes at either end of a message in which its id is looked for where it cannot be decoded."""
+"""Bytes at either end of a message in which `id_in` searches, for a message that cannot be decoded."""
 _ID: Final = rb'"id"\s*:\s*(-?(?:0|[1-9][0-9]{0,18})|"[^"\\\x00-\x1f]*")\s*'
-# Both are members of the outermost object: the one has nothing but plain members before it, the other only its end
-# after it.
+# Both match only members of the outermost object: one with nothing but plain members before it, one with only the end
+# of the object after it.
 _FIRST_ID: Final = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*,\s*)*' + _ID + rb",")
 _LAST_ID: Final = re.compile(rb"[,{]\s*" + _ID + rb"\}\s*\Z")
 
@@ -26,14 +26,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 class TooDeep(InvalidRequest):
-    """The message is nested deeper than anybody looks; its id may still be read."""
+    """The message is nested too deeply; `id_in` may still find its id."""
 
     def __init__(self) -> None:
         super().__init__(f"The message is nested deeper than {MAX_DEPTH} levels")
 
 
 def decode(body: bytes) -> Message:
-    """One message out of its bytes, or the protocol error that says what is wrong with them."""
+    """Return the message in these bytes; raise ParseError or InvalidRequest if there is none."""
     try:
         message = _decode(body)
     except UnicodeDecodeError:
@@ -46,7 +46,7 @@ def decode(body: bytes) -> Message:
         if type(message) is list:
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
         raise InvalidRequest("A message must be a JSON object")
-    # A compact message that encodes to its own bytes again has lost nothing to the decoder.
+    # A message that encodes to the same bytes again has no repeated keys: the decoder would have dropped them.
     if (encode(message) != body or _may_be_deep(body)) and not _keys_are_unique(body, message):
         raise InvalidRequest("The message repeats a key within one object")
     return message
@@ -58,7 +58,7 @@ def _may_be_deep(body: bytes) -> bool:
 
 
 def decode_batch(body: bytes) -> list[Any]:
-    """The messages of a batch, which one of the earlier revisions knows; each is still to be checked."""
+    """Return the messages of a batch (2025-03-26 only), each decoded but not checked."""
     try:
         messages = _decode(body)
     except (UnicodeDecodeError, msgspec.MsgspecError, ValueError, RecursionError) as fault:
@@ -69,7 +69,7 @@ def decode_batch(body: bytes) -> list[Any]:
 
 
 def check(message: Message) -> None:
-    """Raise unless the message is a well-formed request or notification."""
+    """Raise InvalidRequest unless the message is a well-formed request or notification."""
     if message.get("jsonrpc") != "2.0":
         raise InvalidRequest('The message must have "jsonrpc": "2.0"')
     method = message.get("method")
@@ -92,7 +92,7 @@ _EMPTY: dict[str, Any] = {}
 
 
 def id_of(message: object) -> RequestId | None:
-    """The id to echo in an error, if one can be read at all."""
+    """Return the id for an error response, None if there is no valid one."""
     if isinstance(message, dict):
         id_ = message.get("id")
         if type(id_) is int or type(id_) is str:
@@ -112,7 +112,7 @@ def cancelled_id(message: Message) -> RequestId | None:
 
 
 def id_in(start: bytes, end: bytes) -> RequestId | None:
-    """The id of a message of which only the two ends are at hand; None unless it stands there beyond doubt."""
+    """Return the id of a message given its two ends; None unless it is found beyond doubt."""
     found = {match[1] for match in (_FIRST_ID.match(start), _LAST_ID.search(end)) if match is not None}
     if len(found) != 1:
         return None
@@ -140,12 +140,12 @@ def notification(method: str, params: Message) -> Message:
 
 
 def _keys_are_unique(body: bytes, message: Message) -> bool:
-    """Whether no object repeats a key; and the message is not too deep.
+    """Return whether no object repeats a key; raise TooDeep if the message is nested too deeply.
 
     Parsers disagree on which of two equal keys counts, so a proxy and this server could see two different requests.
-    The decoder keeps the last one, hence counting: each key ends in ``":``, so as many of those as decoded keys means
-    that nothing was dropped. Where that count cannot be trusted (white space before a colon, or quotes inside strings),
-    a slower parser looks at every pair.
+    The decoder keeps the last one, so keys are counted: each ends in ``":``, and as many of those as decoded keys means
+    that none was dropped. Where that count is not reliable (white space before a colon, quotes inside strings), a
+    slower parser checks every pair.
     """
     keys = 0
     depth = 0
@@ -164,7 +164,7 @@ def _keys_are_unique(body: bytes, message: Message) -> bool:
         level = below
     if body.count(b'":') == keys and not (b" :" in body or b"\n:" in body or b"\t:" in body or b"\r:" in body):
         return True
-    import json  # for the few messages that need it
+    import json  # few messages need it
 
     try:
         json.loads(body, object_pairs_hook=_unique)

@@ -1,10 +1,10 @@
-"""Revision 2026-07-28 as data. A method that has no row here does not exist in it."""
+"""The revisions as data: the methods of 2026-07-28, and what sets the earlier ones apart. No row, no method."""
 
 from typing import Final, Literal, NamedTuple
 
 REVISION = "2026-07-28"
 
-# The `_meta` keys that this revision reserves (basic, General fields).
+# The `_meta` keys that 2026-07-28 reserves (basic, General fields).
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -15,7 +15,7 @@ PROGRESS_TOKEN = "progressToken"  # noqa: S105 -- a key's name
 
 
 class Method(NamedTuple):
-    """What the wire knows of one request."""
+    """One request of 2026-07-28."""
 
     target: Literal["name", "uri"] | None = None
     """The parameter that ``Mcp-Name`` mirrors."""
@@ -26,7 +26,7 @@ class Method(NamedTuple):
     cached: bool = False
     """Whether its result carries ``ttlMs`` and ``cacheScope`` (server/utilities/caching)."""
     feature: str | None = None
-    """The server capability without which the method is not there."""
+    """The server capability that the method needs."""
 
 
 METHODS: dict[str, Method] = {
@@ -43,40 +43,40 @@ METHODS: dict[str, Method] = {
 }
 
 
-# The earlier revisions as data: which there are, and what sets them apart.
+class Earlier(NamedTuple):
+    """What sets one of the earlier revisions apart."""
+
+    modes: bool = False
+    """Whether an elicitation has a mode, and may be a URL."""
+    polls: bool = False
+    """Whether a stream may begin with an event without data, and be left before its end."""
+    batches: bool = False
+    """Whether several messages may come as a list."""
 
 
-LATEST: Final = "2025-11-25"
-REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+EARLIER: dict[str, Earlier] = {
+    "2025-11-25": Earlier(modes=True, polls=True),
+    "2025-06-18": Earlier(),
+    "2025-03-26": Earlier(batches=True),
+    "2024-11-05": Earlier(),
+}
+REVISIONS: Final = tuple(EARLIER)
+LATEST: Final = REVISIONS[0]
 UNSEALED: Final = {method: row._replace(sealed=False) for method, row in METHODS.items()}
-"""The methods of these: their questions are asked in the middle of a call, which stays in memory."""
+"""The methods of the earlier revisions: their questions are asked in the middle of a call, which stays in memory."""
 UNSTATED: Final = "2025-03-26"
-"""What a client speaks that does not say (2025-11-25, basic/transports, Protocol Version Header)."""
+"""The revision of a client that does not state one (2025-11-25, basic/transports, Protocol Version Header)."""
 
+# Error codes of the earlier revisions.
 RESOURCE_NOT_FOUND: Final = -32002
 URL_REQUIRED: Final = -32042
 
+# Keys of ours in the `_meta` of a pushed question: the earlier revisions have no place for its name, nor, where the
+# connection does not tell, for the id of the request that asks it.
 KEY: Final = "antiphon/key"
-"""In the ``_meta`` of a pushed question: its name, which these revisions have no place for."""
 REQUEST: Final = "antiphon/request"
-"""And the id of the request that asks it, where the connection does not tell."""
 
 
 def negotiated(wanted: object) -> str:
-    """2025-11-25, basic/lifecycle, Version Negotiation: the client's revision if it is known here, else our latest."""
-    return wanted if isinstance(wanted, str) and wanted in REVISIONS else LATEST
-
-
-def knows_modes(revision: str) -> bool:
-    """Whether an elicitation has a mode, and may be a URL."""
-    return revision >= "2025-11-25"
-
-
-def polls(revision: str) -> bool:
-    """Whether a stream may begin with an event of no data, and be left before its end."""
-    return revision >= "2025-11-25"
-
-
-def batches(revision: str) -> bool:
-    """Whether messages may come several at once."""
-    return revision == "2025-03-26"
+    """Return the client's revision if known, else the latest (2025-11-25, basic/lifecycle, Version Negotiation)."""
+    return wanted if isinstance(wanted, str) and wanted in EARLIER else LATEST

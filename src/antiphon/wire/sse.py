@@ -1,7 +1,7 @@
-"""Server-sent events: messages as bytes of a stream, and back."""
+"""Server-sent events: encodes and decodes them."""
 
 KEEP_ALIVE = b":\n\n"
-"""A comment: keeps proxies from closing a quiet stream, and carries nothing."""
+"""A comment that keeps proxies from closing a quiet stream."""
 
 
 def event(data: bytes) -> bytes:
@@ -9,7 +9,7 @@ def event(data: bytes) -> bytes:
 
 
 class Events:
-    """Bytes in, the data of whole events out (WHATWG, Server-sent events, 9.2.6); only the ``data`` field matters."""
+    """Decodes bytes into the data of whole events (WHATWG, Server-sent events, 9.2.6); ignores other fields."""
 
     __slots__ = ("_data", "_limit", "_line", "_size", "_was_cr")
 
@@ -21,7 +21,7 @@ class Events:
         self._was_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The events that a chunk completes; ValueError when one outgrows the limit."""
+        """Return the events that a chunk completes; raise ValueError if one exceeds the limit."""
         found: list[bytes] = []
         if self._was_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
@@ -44,7 +44,7 @@ class Events:
         return found
 
     def _add(self, data: bytes) -> None:
-        """Joined as it comes: many short pieces would take many times the room of what they say."""
+        """Join lines as they come: a list of many short ones would take many times their size in memory."""
         if self._data is None:
             self._data = data
             return

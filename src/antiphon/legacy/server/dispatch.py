@@ -23,6 +23,7 @@ from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message, encode
 from antiphon.wire.revisions import (
     CLIENT_INFO,
+    EARLIER,
     LOG_LEVEL,
     PROGRESS_TOKEN,
     RESOURCE_NOT_FOUND,
@@ -30,7 +31,6 @@ from antiphon.wire.revisions import (
     UNSEALED,
     URL_REQUIRED,
     Method,
-    knows_modes,
 )
 
 log = logging.getLogger("antiphon")
@@ -225,7 +225,7 @@ async def _ask_all(push: Push, questions: JsonObject) -> JsonObject:
 def _unasked(message: Message, session: Session, questions: JsonObject) -> bytes:
     """The end of a call whose questions cannot be asked."""
     pages = [question["params"] for question in questions.values() if question["params"].get("mode") == "url"]
-    if not pages or len(pages) != len(questions) or not knows_modes(session.revision):
+    if not pages or len(pages) != len(questions) or not EARLIER[session.revision].modes:
         return _failure(message, _NO_WAY_BACK)
     # 2025-11-25, client/elicitation, URL Elicitation Required: pages can be named without a way back.
     needed = [{**page, "elicitationId": secrets.token_hex(12)} for page in pages]

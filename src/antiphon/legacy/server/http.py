@@ -23,7 +23,7 @@ from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message, RequestId, encode
-from antiphon.wire.revisions import REVISIONS, UNSTATED, batches, polls
+from antiphon.wire.revisions import EARLIER, REVISIONS, UNSTATED
 
 log = logging.getLogger("antiphon")
 
@@ -32,7 +32,7 @@ LOOK: Final = 1.0
 MAX_BATCH: Final = 100
 """Messages that may come at once."""
 _REVISIONS: Final = frozenset(revision.encode() for revision in REVISIONS)
-_BATCHING: Final = {None, *(revision.encode() for revision in REVISIONS if batches(revision))}
+_BATCHING: Final = {None, *(revision.encode() for revision in REVISIONS if EARLIER[revision].batches)}
 _CHANGES: Final = "changes"
 
 
@@ -209,7 +209,7 @@ class LegacyHttp(Dialect):
         self, session: Session, exchange: LegacyExchange, headers: RawHeaders, messages: list[Message]
     ) -> None:
         """2025-03-26, basic: several messages at once, each answered as if it had come alone."""
-        if not batches(session.revision):
+        if not EARLIER[session.revision].batches:
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
         if len(messages) > MAX_BATCH:
             raise InvalidRequest(f"A batch may have at most {MAX_BATCH} messages", status=413)
@@ -348,7 +348,7 @@ class LegacyHttp(Dialect):
                 changes.overflow = leave
                 exchange.on_gone = leave
                 await exchange.begin(session.id)
-                if polls(session.revision) and changes.last is not None:
+                if EARLIER[session.revision].polls and changes.last is not None:
                     await exchange.event(f"{_CHANGES}.{after or changes.last}", b"")
                 else:
                     await exchange.put(b":\n\n")

@@ -8,7 +8,7 @@ from antiphon.legacy.server.sessions import Session
 from antiphon.server.run import Channel
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import Message, notification
-from antiphon.wire.revisions import KEY, knows_modes
+from antiphon.wire.revisions import EARLIER, KEY
 
 
 class PushChannel(Channel):
@@ -130,7 +130,7 @@ def _request(wire: JsonObject, name: str, revision: str, id_: str, hint: JsonObj
     """A question as the request that an older client gets."""
     params: JsonObject = {**wire.get("params", {})}
     if wire["method"] == "elicitation/create":
-        if not knows_modes(revision):
+        if not EARLIER[revision].modes:
             params.pop("mode", None)
         elif params.get("mode") == "url":
             params["elicitationId"] = id_

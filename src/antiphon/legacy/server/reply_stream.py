@@ -11,7 +11,7 @@ from antiphon.server.run import Channel
 from antiphon.stores.store import Store
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import RequestId, encode, error
-from antiphon.wire.revisions import polls
+from antiphon.wire.revisions import EARLIER
 
 KEPT = 30.0
 """Seconds that a stream which was sent to its end is kept, in case the end did not arrive."""
@@ -80,7 +80,7 @@ class ReplyStream(PushChannel):
 
     async def hang_up(self, retry: float) -> None:
         """Let go of the connection; the client comes back by itself."""
-        if not polls(self._session.revision) or not self._exchange.accepts.stream:
+        if not EARLIER[self._session.revision].polls or not self._exchange.accepts.stream:
             return
         await self._begin()
         if self._exchange.is_open:
@@ -165,7 +165,7 @@ class ReplyStream(PushChannel):
             await self._exchange.begin(self._session.id or None)
             self.name = name
             await streams.opened(self)
-            if polls(self._session.revision):
+            if EARLIER[self._session.revision].polls:
                 # 2025-11-25, basic/transports: an id at once, so that the client can come back whatever happens.
                 await self._mark(RETRY)
 

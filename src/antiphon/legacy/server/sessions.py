@@ -17,7 +17,7 @@ from antiphon.server.dispatch import Service
 from antiphon.stores.store import Store, StoreError, following
 from antiphon.types import JsonObject, LogLevel
 from antiphon.wire.jsonrpc import Message
-from antiphon.wire.revisions import PROTOCOL_VERSION, knows_modes, negotiated
+from antiphon.wire.revisions import EARLIER, PROTOCOL_VERSION, negotiated
 
 MAX_URIS = 1000
 """Resources that one session may subscribe to."""
@@ -85,7 +85,7 @@ def opened(message: JsonObject, id_: str, principal: str | None = None) -> Sessi
         raise InvalidParams(f"initialize is malformed: {fault}") from None
     assert isinstance(params, dict)
     revision, capabilities = negotiated(asked.protocol_version), asked.capabilities
-    if not knows_modes(revision) and type(capabilities.get("elicitation")) is dict:
+    if not EARLIER[revision].modes and type(capabilities.get("elicitation")) is dict:
         capabilities["elicitation"] = {}  # forms: there are no pages yet, whatever it says
     session = Session(
         id=id_,

@@ -18,7 +18,7 @@ from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message, RequestId, encode, notification
-from antiphon.wire.revisions import LATEST, REQUEST, batches
+from antiphon.wire.revisions import EARLIER, LATEST, REQUEST
 
 _PIPE: Final = "pipe"
 _NOT_OPENED: Final = Session(id=_PIPE, revision=LATEST, capabilities={}, client={})
@@ -42,7 +42,7 @@ class LegacyPipe(Dialect):
 
     def batch(self, body: bytes, headers: RawHeaders | None = None) -> list[Message] | None:  # noqa: ARG002 -- the seam's signature
         """2025-03-26, basic, Batching: several messages in one line, each answered as if it had come alone."""
-        if self._session is None or not batches(self._session.revision) or body[:64].lstrip()[:1] != b"[":
+        if self._session is None or not EARLIER[self._session.revision].batches or body[:64].lstrip()[:1] != b"[":
             return None
         return jsonrpc.decode_batch(body)
 
