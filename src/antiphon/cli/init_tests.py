@@ -10,11 +10,10 @@ import click
 
 from antiphon.cli import exit_codes as exits
 from antiphon.cli.target import read_headers, read_peer
-from antiphon.client.client import Client
 from antiphon.testing.answers import Script
 from antiphon.testing.outcome import Place
 from antiphon.testing.suite.model import Target
-from antiphon.testing.suite.servers import Instance, Unstarted
+from antiphon.testing.suite.server import SuiteServer, Unstarted
 from antiphon.testing.suite.starter import starting_suite
 
 _APP: Final = re.compile(r"[\w.]+:[\w.]+|.+\.py:[\w.]+")
@@ -59,15 +58,11 @@ def init_tests_command(*, target: str, output: Path | None, header: tuple[str, .
 async def _made(server: dict[str, object], folder: Path, era: str, output: Path | None) -> str:
     file = output or Path("suite.mcp.yaml")
     try:
-        instance = Instance(_target(server, folder, file), era=era)
-        await instance.start()
+        async with SuiteServer(_target(server, folder, file), era=era) as started:
+            started.client.prepare(Script(), timeout=60)
+            return await starting_suite(started.client, server, file=str(file))
     except Unstarted as fault:
         raise exits.Failed("\n".join(filter(None, [str(fault), fault.log]))) from None
-    try:
-        async with Client(instance.link, **Script().handlers()) as client:
-            return await starting_suite(client, server, file=str(file))
-    finally:
-        await instance.stop()
 
 
 def _target(server: dict[str, object], folder: Path, file: Path) -> Target:

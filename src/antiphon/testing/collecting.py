@@ -13,7 +13,7 @@ from antiphon.testing.suite.document import SuiteBroken
 from antiphon.testing.suite.loading import load
 from antiphon.testing.suite.model import Case, Suite
 from antiphon.testing.suite.runner import Running, Settings
-from antiphon.testing.suite.servers import Unstarted
+from antiphon.testing.suite.server import Unstarted
 
 Era = Literal["auto", "modern", "legacy"]
 

@@ -320,13 +320,13 @@ def _rounds(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
 def _asked(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
     expected: Any = each.value
     keys = [next(iter(item)) if isinstance(item, dict) else item for item in expected]
-    asked = [question.key for question in seen.asked]
+    asked = [key for key, _ in seen.asked]
     if keys != asked:
         yield _failed("asked", f"The server asked {shown(asked)}, and not {shown(keys)}", keys, asked, each.place)
         return
     wrong = [
-        _judged(f"asked.{key}", f"The message of {key!r}", matcher, question.message, each.place)
-        for item, question in zip(expected, seen.asked, strict=True)
+        _judged(f"asked.{key}", f"The message of {key!r}", matcher, message, each.place)
+        for item, (_, message) in zip(expected, seen.asked, strict=True)
         if isinstance(item, dict)
         for key, matcher in item.items()
     ]
