@@ -145,13 +145,13 @@ class _Choice(NamedTuple):
     ) -> Link:
         if self.is_old:
             return old(self.revision)
-        from antiphon.transports.negotiating import EitherLink
+        from antiphon.transports.negotiating import NegotiatingLink
 
         memory = _found
         if self.versions:
             memory = dict[object, Literal["modern", "legacy"]]()
             memory[key] = "legacy" if max(self.versions) < REVISION else "modern"
-        return EitherLink(
+        return NegotiatingLink(
             new(),
             None if self.era == REVISION else lambda: old(None),
             memory=memory,

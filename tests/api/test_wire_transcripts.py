@@ -22,6 +22,7 @@ import pytest
 
 from antiphon import Accepted, CallFailed, Client, Declined, Root
 from antiphon.testing import Connection
+from antiphon.transports.link import Around
 from asgi import DEADLINE, Exchange
 
 HERE = Path(__file__).parent
@@ -467,20 +468,12 @@ async def follow(raw: Raw) -> None:
 # --- the client, as recorded in memory, over TCP and over pipes ---------------------------------------------------
 
 
-class Noting:
+class Noting(Around):
     """A Link around another one that notes what it carries."""
 
     def __init__(self, link: Any, transcript: Transcript) -> None:
-        self._link, self._transcript = link, transcript
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._link, name)
-
-    async def open(self) -> None:
-        await self._link.open()
-
-    async def close(self) -> None:
-        await self._link.close()
+        super().__init__(link)
+        self._transcript = transcript
 
     async def request(self, message: Json, *, headers: Mapping[str, str], on_notification: Any = None) -> Json:
         head = "".join(f"{name}: {value}\n" for name, value in headers.items())

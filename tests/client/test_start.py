@@ -17,8 +17,8 @@ def test_a_client_loads_no_server_and_nothing_heavy(target):
 import sys
 from antiphon import Client
 Client({target}, elicit=print)
-heavy = ("antiphon.server", "antiphon.shapes", "antiphon.rounds", "antiphon.stores", "antiphon.app", "antiphon.cli",
-         "jsonschema_rs", "cryptography", "uvicorn", "uvloop", "click", "pydantic", "sqlite3", "email")
+heavy = ("antiphon.server", "antiphon.shapes", "antiphon.rounds.token", "antiphon.stores", "antiphon.app",
+         "antiphon.cli", "jsonschema_rs", "cryptography", "uvicorn", "uvloop", "click", "pydantic", "sqlite3", "email")
 print(*[name for name in sys.modules if name in heavy])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)

@@ -25,6 +25,7 @@ from antiphon import (
 from antiphon.errors import CannotAnswer, Disconnected, Refused
 from antiphon.testing import AnswerUnfit, AnswerUnscripted, Asked, Recorded, Script
 from antiphon.testing.answers import asked_in
+from antiphon.transports.link import SessionLink
 
 app = Server("scripted")
 
@@ -405,10 +406,10 @@ async def test_calls_side_by_side_have_transcripts_of_their_own():
     assert len(link.turns) == 4
 
 
-class Failing:
+class Failing(SessionLink):
     """A link on which every request fails."""
 
-    colour = "red"
+    revision = "2025-06-18"
 
     def __init__(self, fault):
         self.fault = fault
@@ -436,7 +437,7 @@ class Failing:
 )
 async def test_a_failed_request_is_in_the_transcript_as_well(fault, error):
     link = Recorded(Failing(fault))
-    assert link.colour == "red"
+    assert link.revision == "2025-06-18"
     async with Client(link) as client:
         with pytest.raises(type(fault)):
             await client.call_tool("deploy")

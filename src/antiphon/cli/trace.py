@@ -8,7 +8,7 @@ import msgspec
 
 from antiphon.cli.output import line
 from antiphon.errors import CallFailed
-from antiphon.transports.link import Link, OnNotification
+from antiphon.transports.link import Around, Link, OnNotification
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN
 
@@ -18,26 +18,16 @@ _LONGEST: Final = 300
 OnProgress = Callable[[Any, Any, Any], None]
 
 
-class Tap:
+class Tap(Around):
     """A Link around another: what passes is told to ``say``, and progress to ``report``."""
 
     def __init__(
         self, link: Link, *, say: Callable[[str], None] | None = None, report: OnProgress | None = None
     ) -> None:
-        self._link = link
+        super().__init__(link)
         self._say = say
         self._report = report
         self._asked: float | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        # Whatever else the link can do goes past the tap.
-        return getattr(self._link, name)
-
-    async def open(self) -> None:
-        await self._link.open()
-
-    async def close(self) -> None:
-        await self._link.close()
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None

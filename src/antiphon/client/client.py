@@ -31,7 +31,7 @@ from antiphon.client.results import (
 )
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, PeerBroken, Refused
 from antiphon.rounds.loop import MAX_ROUNDS, Leg, Pause, Questions, asked, rounds
-from antiphon.transports.link import Caller, Link, OnNotification, refusal
+from antiphon.transports.link import Caller, OnNotification, refusal, session_of
 from antiphon.types import (
     Completion,
     Implementation,
@@ -107,8 +107,8 @@ class Client:
         if prior is not None and not isinstance(prior, Discovery):
             raise TypeError(f"prior is what client.discover() gave before, a Discovery; got {type(prior).__name__}")
         versions = () if prior is None else prior.supported_versions
-        self._link: Link = eras.connect(
-            target, headers=headers, env=env, cwd=cwd, era=era, versions=versions, patience=probe_timeout
+        self._link = session_of(
+            eras.connect(target, headers=headers, env=env, cwd=cwd, era=era, versions=versions, patience=probe_timeout)
         )
         self._answers = Answers(
             elicit=elicit, elicit_url=elicit_url, sample=sample, sample_tools=sample_tools, roots=roots
@@ -133,13 +133,11 @@ class Client:
         self._budgets: dict[object, Budget] = {}
         self._streams: set[asyncio.Task[None]] = set()
         self._open = False
-        introduce = getattr(self._link, "introduce", None)
-        if introduce is not None:
-            introduce(Caller(self._meta, self._answer_unasked, self._teller(None), self._clock))
+        self._link.introduce(Caller(self._meta, self._answer_unasked, self._teller(None), self._clock))
 
     async def __aenter__(self) -> Self:
         # An old server is greeted here; to open any other link is not yet the server's time.
-        with self._servers_time(self._timeout if self.era == "legacy" else None):
+        with self._servers_time(self._timeout if self._link.stateful else None):
             await self._link.open()
         self._open = True
         return self
@@ -160,12 +158,11 @@ class Client:
     @property
     def protocol_version(self) -> str:
         """The revision that is spoken; until the server has answered, the one that is tried."""
-        revision: str = getattr(self._link, "revision", REVISION)
-        return revision
+        return self._link.revision
 
     @property
     def era(self) -> Literal["modern", "legacy"]:
-        return "modern" if self.protocol_version == REVISION else "legacy"
+        return "legacy" if self._link.stateful else "modern"
 
     @property
     def server(self) -> Implementation | None:
@@ -426,7 +423,7 @@ class Client:
     def _pending(self, method: str, params: JsonObject, step: Questions | Pause) -> Pending:
         """A call that waits; CannotAnswer where none can."""
         questions = step.requests if isinstance(step, Questions) else {}
-        if self.era == "legacy":
+        if self._link.stateful:
             raise CannotAnswer(
                 f"The server speaks revision {self.protocol_version}, in which a call cannot wait for answers that come"
                 " later: give the client handlers (elicit=, sample=, ...), leave auto=True, and use call_tool or watch",
@@ -436,9 +433,7 @@ class Client:
 
     def _abandon(self, step: Leg | Questions | Pause, why: BaseException) -> None:
         """Tell a link that keeps calls open that nobody comes back for this one."""
-        abandon = getattr(self._link, "abandon", None)
-        if abandon is not None:
-            abandon(step.params.get("requestState") if isinstance(step, Leg) else step.state, why)
+        self._link.abandon(step.params.get("requestState") if isinstance(step, Leg) else step.state, why)
 
     async def _answer_unasked(self, key: str, request: JsonObject) -> JsonObject:
         """The response to what a server asks outside of any call, as only old ones do."""
@@ -462,8 +457,7 @@ class Client:
         """The answers to a round's questions, all asked at once."""
         asker = Asker(self._server, params[METHODS[method].target or ""], step.round)
         answers = self._answers.answer_all(step.requests, asker)
-        moot = getattr(self._link, "moot", None)
-        pointless: Awaitable[None] | None = None if moot is None or step.state is None else moot(step.state)
+        pointless = None if step.state is None else self._link.moot(step.state)
         if pointless is not None:
             answers = _unless(pointless, answers)
         if self._patience is None:

@@ -21,7 +21,7 @@ from antiphon import eras
 from antiphon.errors import AntiphonError
 from antiphon.rounds.token import generate_key
 from antiphon.server.dispatch import Service
-from antiphon.transports.link import Caller, Link, OnNotification
+from antiphon.transports.link import Caller, Link, OnNotification, SessionLink, session_of
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROTOCOL_VERSION, REVISION
 
@@ -229,11 +229,12 @@ def _family(name: str) -> str:
 # --- rotation -----------------------------------------------------------------------------------------------------
 
 
-class Rotation:
+class Rotation(SessionLink):
     """A Link to ``count`` instances in turn. Each serves one request and is then replaced by a fresh one.
 
     What a server keeps in its memory between two rounds is lost, as it is behind a load balancer. ``make`` makes the
-    link to another instance, which is not open yet.
+    link to another instance, which is not open yet. An instance is closed after its leg, and its session with it, so
+    ``abandon`` and ``moot`` have nothing to do.
     """
 
     def __init__(self, make: Callable[[], Link], count: int) -> None:
@@ -241,11 +242,11 @@ class Rotation:
             raise ValueError("A rotation has at least one instance")
         self._make = make
         self._count = count
-        self._places: list[asyncio.Task[Link]] = []
+        self._places: list[asyncio.Task[SessionLink]] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._leg = 0
         self._caller: Caller | None = None
-        self._revision = REVISION
+        self._revision = super().revision
 
     @property
     def revision(self) -> str:
@@ -259,7 +260,7 @@ class Rotation:
         self._places = [asyncio.create_task(self._fresh()) for _ in range(self._count)]
         try:
             for link in await asyncio.gather(*self._places):
-                self._revision = getattr(link, "revision", REVISION)
+                self._revision = link.revision
         except BaseException:
             await self.close()
             raise
@@ -284,7 +285,7 @@ class Rotation:
         finally:
             done.set()
 
-    async def _started(self, instance: asyncio.Task[Link], id_: object) -> Link:
+    async def _started(self, instance: asyncio.Task[SessionLink], id_: object) -> SessionLink:
         """Wait until an instance has started, which is not the time that the server takes for the request."""
         if self._caller is None:
             return await asyncio.shield(instance)
@@ -294,7 +295,7 @@ class Rotation:
         finally:
             self._caller.clock(id_, True)
 
-    async def _renewed(self, before: asyncio.Task[Link], done: asyncio.Event) -> Link:
+    async def _renewed(self, before: asyncio.Task[SessionLink], done: asyncio.Event) -> SessionLink:
         try:
             await done.wait()
         finally:
@@ -303,18 +304,17 @@ class Rotation:
         await asyncio.shield(closing)
         return await self._fresh()
 
-    def _close_soon(self, place: asyncio.Task[Link]) -> asyncio.Task[None]:
+    def _close_soon(self, place: asyncio.Task[SessionLink]) -> asyncio.Task[None]:
         closing = asyncio.create_task(_close(place))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         return closing
 
-    async def _fresh(self) -> Link:
+    async def _fresh(self) -> SessionLink:
         """Return an instance that was greeted: some servers tell from the first message who calls."""
-        link = self._make()
-        introduce = getattr(link, "introduce", None)
-        if introduce is not None and self._caller is not None:
-            introduce(self._caller)
+        link = session_of(self._make())
+        if self._caller is not None:
+            link.introduce(self._caller)
         meta = {PROTOCOL_VERSION: REVISION} if self._caller is None else self._caller.meta
         greeting: JsonObject = {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": meta}}
         headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": "server/discover"}
@@ -327,7 +327,7 @@ class Rotation:
         return link
 
 
-async def _close(place: asyncio.Task[Link]) -> None:
+async def _close(place: asyncio.Task[SessionLink]) -> None:
     """Close the instance of a place, if it has one."""
     (link,) = await asyncio.gather(place, return_exceptions=True)
     if not isinstance(link, BaseException):

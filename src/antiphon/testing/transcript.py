@@ -4,13 +4,12 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
-from typing import Any
 
 import msgspec
 
 from antiphon.errors import CallFailed, Refused
 from antiphon.testing.outcome import Turn
-from antiphon.transports.link import Caller, Link, OnNotification
+from antiphon.transports.link import Around, Caller, Link, OnNotification
 from antiphon.types import JsonObject
 
 _noted: ContextVar[list[Turn] | None] = ContextVar("noted", default=None)
@@ -33,18 +32,14 @@ class _Stopwatch:
         return self._before + (0.0 if self._since is None else perf_counter() - self._since)
 
 
-class Recorded:
+class Recorded(Around):
     """A Link that keeps a transcript: ``Client(Recorded(connect(target)))``."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        super().__init__(link)
         self.turns: list[Turn] = []
         """Every turn of every call, in the order in which they ended."""
         self._watches: dict[object, _Stopwatch] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        # What else a link knows, such as its era, is not hidden.
-        return getattr(self._link, name)
 
     def introduce(self, caller: Caller) -> None:
         def clock(id_: object, runs: bool) -> None:
@@ -52,9 +47,7 @@ class Recorded:
                 self._watches[id_].turn(runs)
             caller.clock(id_, runs)
 
-        introduce = getattr(self._link, "introduce", None)
-        if introduce is not None:
-            introduce(caller._replace(clock=clock))
+        self._link.introduce(caller._replace(clock=clock))
 
     @contextmanager
     def noting(self) -> Generator[list[Turn]]:
@@ -65,12 +58,6 @@ class Recorded:
             yield turns
         finally:
             _noted.reset(before)
-
-    async def open(self) -> None:
-        await self._link.open()
-
-    async def close(self) -> None:
-        await self._link.close()
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None

@@ -8,7 +8,7 @@ from time import time
 
 from antiphon.errors import Disconnected, PeerBroken, Refused
 from antiphon.http.client import MAX_CONNECTIONS, Connection, Pool, proxy_for
-from antiphon.transports.link import OnNotification, read_message, refusal, tell
+from antiphon.transports.link import OnNotification, SessionLink, read_message, refusal, tell
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
 from antiphon.wire.sse import Events
@@ -23,7 +23,7 @@ _OURS = {
 }
 
 
-class HttpLink:
+class HttpLink(SessionLink):
     """A server behind a URL."""
 
     def __init__(

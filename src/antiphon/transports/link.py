@@ -1,4 +1,4 @@
-"""The Link: a client's way to one server. One method does the work, so that a test's own is a few lines."""
+"""The Link: carries a client's requests to one server, and what a link with a session has on top."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -7,43 +7,40 @@ import msgspec
 
 from antiphon.errors import PeerBroken, Refused
 from antiphon.types import JsonObject
+from antiphon.wire.revisions import REVISION
 
 OnNotification: TypeAlias = Callable[[JsonObject], Awaitable[None] | None]
 
+_decode = msgspec.json.Decoder().decode
 
-def _uncounted(_: object, runs: bool) -> None:
-    """Nobody counts the time."""
+
+def _ignore_time(_: object, runs: bool) -> None:
+    """Count nothing."""
 
 
 class Caller(NamedTuple):
-    """The client, to a link that must know it: an older server is told of it once, and may ask at any time."""
+    """The client, for a link with a session: its server is told of it once, and may ask at any time."""
 
     meta: JsonObject
     """What every request says of the client in its ``_meta``."""
     answer: Callable[[str, JsonObject], Awaitable[JsonObject]]
-    """The response to a question, with its key, that belongs to no call; CannotAnswer if there is none."""
+    """Answers a question, given its key, that belongs to no call; raises CannotAnswer if it cannot."""
     hear: OnNotification
     """Takes the notifications that belong to no request."""
-    clock: Callable[[object, bool], None] = _uncounted
-    """Whether the server's time for a request runs: not while somebody is asked what may be its question."""
-
-
-_decode = msgspec.json.Decoder().decode
+    clock: Callable[[object, bool], None] = _ignore_time
+    """Stops (False) or starts (True) the server's time for the request of this id, while a question is answered."""
 
 
 @runtime_checkable
 class Link(Protocol):
     """Carries requests to a server and replies back.
 
-    ``request`` returns the JSON-RPC reply, whatever it says; notifications that belong to the request go to the
+    ``request`` returns the JSON-RPC reply, a result or an error; notifications that belong to the request go to the
     callback before that, one after the other, and what the callback raises ends the request. Cancelling it cancels the
     request at the server. What cannot be carried raises Disconnected, Refused or PeerBroken. ``headers`` mirror the
     body where the link speaks HTTP; other links ignore them.
 
-    A link that may speak an older revision has more, which a client uses where it finds it: ``revision``, the one that
-    is spoken; ``introduce(caller)``, before it is opened; ``abandon(state, fault)``, when a call that was answered with
-    questions and this state will not be taken up again; and ``moot(state)``, to be awaited: it ends when nobody wants
-    to know those answers any more.
+    A link that keeps a session derives from SessionLink, and one that wraps another link from Around.
     """
 
     async def open(self) -> None: ...
@@ -53,6 +50,87 @@ class Link(Protocol):
     ) -> JsonObject: ...
 
     async def close(self) -> None: ...
+
+
+class SessionLink(Link):
+    """A Link, and what a client says to one that keeps a session. The defaults are those of a link without one."""
+
+    @property
+    def revision(self) -> str:
+        """The revision that is spoken; until the server has answered, the one that is tried."""
+        return REVISION
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the server keeps a session: ``open`` greets it, and a call that asks stays open until answered."""
+        return self.revision != REVISION
+
+    def introduce(self, caller: Caller) -> None:
+        """Take the client's side, before the link is opened."""
+
+    def abandon(self, state: str | None, why: BaseException) -> None:
+        """Give up the call that was answered with questions and this state: it will not be resumed."""
+
+    def moot(self, state: str) -> Awaitable[None] | None:
+        """Return what ends when the questions of this state need no answers any more; None if they always do."""
+
+
+class Around(SessionLink):
+    """A Link around another one, which forwards everything. Derive from it, and override what is done differently.
+
+    A subclass that changes what is carried overrides ``request``; one that shares the other link with more clients
+    overrides ``open`` and ``close``.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = session_of(link)
+
+    @property
+    def revision(self) -> str:
+        return self._link.revision
+
+    def introduce(self, caller: Caller) -> None:
+        self._link.introduce(caller)
+
+    def abandon(self, state: str | None, why: BaseException) -> None:
+        self._link.abandon(state, why)
+
+    def moot(self, state: str) -> Awaitable[None] | None:
+        return self._link.moot(state)
+
+    async def open(self) -> None:
+        await self._link.open()
+
+    async def request(
+        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
+    ) -> JsonObject:
+        return await self._link.request(message, headers=headers, on_notification=on_notification)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+class _Sessionless(SessionLink):
+    """A Link of three methods, with the defaults of a SessionLink."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def open(self) -> None:
+        await self._link.open()
+
+    async def request(
+        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
+    ) -> JsonObject:
+        return await self._link.request(message, headers=headers, on_notification=on_notification)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+def session_of(link: Link) -> SessionLink:
+    """Return the link itself if it is a SessionLink, else the same link with a SessionLink's defaults."""
+    return link if isinstance(link, SessionLink) else _Sessionless(link)
 
 
 def read_message(data: bytes) -> JsonObject:

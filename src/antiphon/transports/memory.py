@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from antiphon.server.dispatch import Service
-from antiphon.transports.link import OnNotification
+from antiphon.transports.link import OnNotification, SessionLink
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
 
 _decode = msgspec.json.Decoder().decode
 
 
-class Memory:
+class Memory(SessionLink):
     """A service as a function from message to message; and a Link for a client."""
 
     __slots__ = ("_lifespan", "_principal", "_service")

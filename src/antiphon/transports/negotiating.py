@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
-from antiphon.transports.link import Caller, Link, OnNotification, refusal
+from antiphon.transports.link import Around, Caller, Link, OnNotification, SessionLink, refusal
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROTOCOL_VERSION, REVISION
 
@@ -27,82 +27,52 @@ class LegacyMissing(ImportError):
     """The package that speaks older revisions is not installed."""
 
 
-class Request(Protocol):
-    """What a Link does."""
-
-    async def __call__(
-        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject: ...
-
-
-class OldLink(Link, Protocol):
-    """A Link to an old server."""
-
-    @property
-    def revision(self) -> str: ...
-
-    def introduce(self, caller: Caller) -> None: ...
-
-    def abandon(self, state: str | None, why: BaseException) -> None: ...
-
-    def moot(self, state: str) -> Awaitable[None] | None: ...
-
-
-class EitherLink:
+class NegotiatingLink(Around):
     """Speaks the new era to a server until that turns out to be old; ``old`` makes the link to it then.
 
     ``memory`` keeps what was found under ``key``, for the next link to the same server. A link that ``probes`` asks
     ``server/discover`` before anything else, and waits for the answer as long as its ``patience`` lasts.
     """
 
+    request: Callable[..., Any]
+    """Once the era is known, that of the chosen link itself: later requests do not go through here."""
+
     def __init__(
         self,
         new: Link,
-        old: Callable[[], OldLink] | None,
+        old: Callable[[], SessionLink] | None,
         *,
         memory: MutableMapping[object, Era],
         key: object,
         probes: bool,
         patience: float,
     ) -> None:
-        self._new = new
+        super().__init__(new)
+        self._new = self._link
         self._make_old = old
         self._memory = memory
         self._key = key
         self._probes = probes
         self._patience = patience
         self._caller: Caller | None = None
-        self._old: OldLink | None = None
         self._new_is_open = False
         self._deciding = asyncio.Lock()
         self._is_decided = False
-        # The link that it turns out to be, from then on: no request pays for what the first ones found out.
-        self.request: Request = self._first
-
-    @property
-    def revision(self) -> str:
-        return REVISION if self._old is None else self._old.revision
+        self.request = self._first
 
     def introduce(self, caller: Caller) -> None:
         self._caller = caller
-
-    def abandon(self, state: str | None, why: BaseException) -> None:
-        if self._old is not None:
-            self._old.abandon(state, why)
-
-    def moot(self, state: str) -> Awaitable[None] | None:
-        return None if self._old is None else self._old.moot(state)
 
     async def open(self) -> None:
         if self._known() != "legacy":
             await self._open_new()
 
     async def close(self) -> None:
-        old, self._old = self._old, None
+        chosen, self._link = self._link, self._new
         self._is_decided, self.request = False, self._first
         try:
-            if old is not None:
-                await old.close()
+            if chosen is not self._new:
+                await chosen.close()
         finally:
             await self._close_new()
 
@@ -125,7 +95,7 @@ class EitherLink:
                     await self._learn(reply)
                 if error is None or not await self._is_old(message["method"], error):
                     return reply
-        return await self.request(message, headers=headers, on_notification=on_notification)
+        return await self._link.request(message, headers=headers, on_notification=on_notification)
 
     # --- finding out ----------------------------------------------------------------------------------------------
 
@@ -151,7 +121,7 @@ class EitherLink:
         except (TimeoutError, Disconnected, PeerBroken) as fault:
             is_modern, silence = False, fault
         if is_modern:
-            self._settle("modern", self._new.request)
+            self._settle("modern", self._new)
         elif self._make_old is not None:
             await self._turn_old_or_stay(silence)
         elif silence is None:
@@ -173,7 +143,7 @@ class EitherLink:
             log.info("the server does not speak the old era either: %s", fault)
             self._new_is_open |= has_died
             await self._open_new()
-            self._is_decided, self.request = True, self._new.request
+            self._use(self._new)
         else:
             self._new_is_open = has_died
             await self._close_new()
@@ -187,11 +157,11 @@ class EitherLink:
             except (TimeoutError, Disconnected, PeerBroken):
                 verdict = None
         if verdict == "modern":
-            self._settle("modern", self._new.request)
+            self._settle("modern", self._new)
         if verdict != "legacy":
             return False
         async with self._deciding:
-            if self._old is None:
+            if self._link is self._new:
                 await self._turn_old(str(fault), fault)
         return True
 
@@ -207,10 +177,10 @@ class EitherLink:
             with suppress(TimeoutError, CallFailed):
                 if not await self._discovers():
                     async with self._deciding:
-                        if self._old is None:
+                        if self._link is self._new:
                             await self._turn_old()
-        if self._old is None:
-            self._settle("modern", self._new.request)
+        if self._link is self._new:
+            self._settle("modern", self._new)
 
     async def _discovers(self) -> bool:
         """Whether the server answers ``server/discover`` as a modern one does."""
@@ -244,10 +214,9 @@ class EitherLink:
             if fault is not None and _is_stranger_to_initialize(refused):
                 raise fault from None  # a modern server after all: what it said first is what matters
             raise
-        self._old = old
-        self._settle("legacy", old.request)
+        self._settle("legacy", old)
 
-    def _made_old(self, why: str, fault: Refused | None) -> OldLink:
+    def _made_old(self, why: str, fault: Refused | None) -> SessionLink:
         told = f"The server speaks only older revisions than {REVISION}" + (f" ({why})" if why else "")
         if self._make_old is None:
             told += ": era='auto' or era='legacy' would speak those"
@@ -259,11 +228,14 @@ class EitherLink:
         code, status = (None, None) if fault is None else (fault.code, fault.status)
         raise Refused(told, code=code, status=status)
 
-    def _settle(self, era: Era, request: Request) -> None:
+    def _settle(self, era: Era, link: SessionLink) -> None:
         if len(self._memory) >= MOST_KNOWN:
             self._memory.clear()
         self._memory[self._key] = era
-        self._is_decided, self.request = True, request
+        self._use(link)
+
+    def _use(self, link: SessionLink) -> None:
+        self._is_decided, self._link, self.request = True, link, link.request
 
     def _known(self) -> Era | None:
         era = self._memory.get(self._key)

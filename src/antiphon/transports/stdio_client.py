@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken
-from antiphon.transports.link import OnNotification, read_message, read_messages, tell
+from antiphon.transports.link import OnNotification, SessionLink, read_message, read_messages, tell
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode, notification
 from antiphon.wire.revisions import PROGRESS_TOKEN, SUBSCRIPTION_ID
@@ -27,7 +27,7 @@ OnStrayLine: TypeAlias = Callable[[str], None]
 log = logging.getLogger("antiphon.client")
 
 
-class ChildLink:
+class ChildLink(SessionLink):
     """A server that this link starts, speaks to and ends. One that has worked and then dies is started again.
 
     ``on_stray_line`` is called with every line of its output that is no message. Default: log a warning.

@@ -15,7 +15,7 @@ from antiphon.errors import CannotAnswer, Disconnected
 from antiphon.legacy.client.call import Call, Dial, Ear, SessionLost, Wire
 from antiphon.legacy.client.session import Listener, Session
 from antiphon.legacy.client.translation import modern_reply, urls_in
-from antiphon.transports.link import Caller, OnNotification, tell
+from antiphon.transports.link import Caller, OnNotification, SessionLink, tell
 from antiphon.transports.stdio_client import again
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import result
@@ -30,7 +30,7 @@ VISIT = 5.0
 log = logging.getLogger("antiphon.client")
 
 
-class LegacyLink:
+class LegacyLink(SessionLink):
     """A Link to a server of the older revisions. ``revision`` pins one of them."""
 
     def __init__(self, dial: Dial, *, revision: str | None = None) -> None:

@@ -13,9 +13,9 @@ from antiphon.testing.cassette.format import Cassette
 from antiphon.testing.cassette.placeholders import Heard, Namer, Strand
 from antiphon.testing.cassette.secrets import Redaction
 from antiphon.testing.cassette.volatile import HINT
-from antiphon.transports.link import Link, OnNotification, tell
+from antiphon.transports.link import Around, OnNotification, tell
 from antiphon.types import JsonObject
-from antiphon.wire.revisions import PROGRESS_TOKEN, REVISION, SUBSCRIPTION_ID
+from antiphon.wire.revisions import PROGRESS_TOKEN, SUBSCRIPTION_ID
 
 _ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 _STREAMS: Final = frozenset({"subscriptions/listen"})
@@ -254,7 +254,7 @@ def _copied(message: JsonObject) -> JsonObject:
 # The recorder: a Link around another one, that writes a cassette of what goes through it.
 
 
-class Recorder:
+class Recorder(Around):
     """Records a client's conversation: ``Client(Recorder("server.py", "session.json"))``.
 
     ``target`` is whatever a Client takes. The file is written when the client closes. ``blind`` are fields, by name or
@@ -275,7 +275,7 @@ class Recorder:
         cwd: str | os.PathLike[str] | None = None,
         era: str = "auto",
     ) -> None:
-        self._link: Link = eras.connect(target, headers=headers, env=env, cwd=cwd, era=era)
+        super().__init__(eras.connect(target, headers=headers, env=env, cwd=cwd, era=era))
         self._path = path
         redact = list(redact)
         self._secrets = Redaction(redact).headers_in(headers or {})
@@ -283,18 +283,10 @@ class Recorder:
         self._scribe = Scribe(blind=blind, redact=redact, keep_times=keep_times)
         self._line = Line()
 
-    def __getattr__(self, name: str) -> Any:
-        # What else a link knows, such as its era, is not hidden.
-        return getattr(self._link, name)
-
     @property
     def cassette(self) -> Cassette:
         """What was recorded so far."""
-        spoken = getattr(self._link, "revision", REVISION)
-        return structs.replace(self._scribe.cassette(), revision=None if spoken == REVISION else spoken)
-
-    async def open(self) -> None:
-        await self._link.open()
+        return structs.replace(self._scribe.cassette(), revision=self.revision if self.stateful else None)
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None

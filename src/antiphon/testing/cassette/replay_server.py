@@ -16,11 +16,10 @@ from antiphon.testing.cassette.http_listener import Site, body_of, gone, headers
 from antiphon.testing.cassette.matching import Drift, Drifted
 from antiphon.testing.cassette.recording import read_line
 from antiphon.testing.cassette.replaying import Cue, Stage, Visitor
-from antiphon.transports.link import Link, OnNotification, tell
+from antiphon.transports.link import Around, Link, OnNotification, tell
 from antiphon.types import JsonObject
 from antiphon.wire import sse
 from antiphon.wire.jsonrpc import encode
-from antiphon.wire.revisions import REVISION
 
 # Playing on standard streams: a line in, the recorded lines out.
 
@@ -54,7 +53,7 @@ def fresh(kind: str, number: int) -> str:
     return str(uuid.uuid4()) if kind in {"elicitation", "task"} else f"{kind}-{number}-{secrets.token_urlsafe(18)}"
 
 
-class Player:
+class Player(Around):
     """Answers a client from a recording: ``Client(Player("session.json"))``.
 
     What the recording does not have is refused; ``drifts`` keeps it with its diff, and ``check()`` raises it.
@@ -64,19 +63,12 @@ class Player:
         cassette = tape if isinstance(tape, Cassette) else Cassette.load(tape)
         self._stage = Stage(cassette, fresh)
         self._revision = cassette.revision
-        self._link: Link = _older(self._stage) if cassette.is_old else _Modern(self._stage)
-
-    def __getattr__(self, name: str) -> Any:
-        # What else a link knows, such as its revision, is not hidden.
-        return getattr(self._link, name)
+        super().__init__(_older(self._stage) if cassette.is_old else _Modern(self._stage))
 
     @property
     def revision(self) -> str:
         """The revision that was spoken with the server."""
-        if self._revision is not None:
-            return self._revision
-        spoken: str = getattr(self._link, "revision", REVISION)
-        return spoken
+        return self._revision or super().revision
 
     @property
     def drifts(self) -> list[Drift]:
@@ -96,17 +88,6 @@ class Player:
         ]
         if self.drifts or left:
             raise Drifted([*self.drifts, *left])
-
-    async def open(self) -> None:
-        await self._link.open()
-
-    async def request(
-        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject:
-        return await self._link.request(message, headers=headers, on_notification=on_notification)
-
-    async def close(self) -> None:
-        await self._link.close()
 
 
 class _Modern:
