@@ -242,11 +242,12 @@ async def attempt(case: Case, client: SuiteClient, *, keyless: bool = False) -> 
             problem = _explained(fault, case)
             # Simple servers do one thing at a time: let this one hear that no answer comes before the next call does.
             await asyncio.sleep(0)
-    names = {
-        asked.key: asked.used for asked in script.asked if asked.used and is_keyless is not None and is_keyless(asked)
-    }
-    seen = _seen(case, tuple(turns), names, is_done=not problem)
-    return Attempt(seen=seen, problem=problem or _malformed(seen), unused=_unused(case, script))
+    seen = _seen(case, tuple(turns), is_done=not problem)
+    if is_keyless is not None:
+        used = {asked.key: asked.used for asked in script.asked if asked.used and is_keyless(asked)}
+        seen = msgspec.structs.replace(seen, names=used)
+    unused = _unused(case, script) if case.needed_answers else ()
+    return Attempt(seen=seen, problem=problem or _malformed(seen), unused=unused)
 
 
 def _unused(case: Case, script: Script) -> tuple[str, ...]:
@@ -259,6 +260,7 @@ _CONTENT: Final = {"tools/call": "content", "prompts/get": "messages", "resource
 
 
 def _malformed(seen: Seen) -> str:
+    """Return what is wrong with a result; empty if nothing is."""
     name = _CONTENT.get(seen.method, "")
     if not name or seen.result is None or isinstance(seen.result.get(name), list):
         return ""
@@ -275,7 +277,7 @@ async def _call(case: Case, client: SuiteClient) -> None:
 
 
 def _wired(case: Case) -> JsonObject:
-    """The parameters as the wire has them: the arguments of a prompt are texts."""
+    """Return the parameters as they are sent: the arguments of a prompt are texts."""
     arguments = case.params.get("arguments")
     if case.method != "prompts/get" or not isinstance(arguments, dict):
         return case.params
@@ -283,15 +285,12 @@ def _wired(case: Case) -> JsonObject:
     return {**case.params, "arguments": texts}
 
 
-def _seen(case: Case, turns: tuple[Turn, ...], names: dict[str, str], *, is_done: bool) -> Seen:
-    last = next((turn for turn in reversed(turns) if turn.method == case.method), None) if is_done else None
-    return Seen(
-        method=case.method,
-        result=None if last is None else last.result,
-        error=None if last is None else last.error,
-        turns=turns,
-        names=names,
-    )
+def _seen(case: Case, turns: tuple[Turn, ...], *, is_done: bool) -> Seen:
+    """Return what a call showed; its result and its error only if it came to an end."""
+    for turn in reversed(turns) if is_done else ():
+        if turn.method == case.method:
+            return Seen(method=case.method, result=turn.result, error=turn.error, turns=turns)
+    return Seen(method=case.method, turns=turns)
 
 
 def _explained(fault: CallFailed, case: Case) -> str:

@@ -150,8 +150,10 @@ class Running:
         try:
             if not problem:
                 found += checks(case, made.seen, self.snapshots)
-                found += _unused(case, made, found)
-                found += _captured(case, made.seen, values)
+                if made.unused:
+                    found += _unused(case, made, found)
+                if case.capture:
+                    found += _captured(case, made.seen, values)
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
             problem = str(fault)
         if self.settings.replay_safety and not problem and self._is_replayed(made, server):
@@ -182,7 +184,7 @@ class Running:
     # --- before a test --------------------------------------------------------------------------------------------
 
     def _unfit(self, case: Case) -> str:
-        """Why a test is not for this run; empty if it is."""
+        """Return why a test is not for this run; empty if it is."""
         if case.skip:
             return case.skip
         if case.era and case.era != self._spoken():
@@ -195,7 +197,7 @@ class Running:
         return "legacy" if self._server is not None and self._server.revision < "2026" else "modern"
 
     def _filled(self, case: Case, values: dict[str, object]) -> Case:
-        """The test with its variables replaced, and the run's own timeout."""
+        """Return the test with its variables replaced, and with the timeout of the run."""
         if self.settings.timeout is not None:
             case = msgspec.structs.replace(case, timeout=self.settings.timeout)
         if not case.refers:
@@ -237,10 +239,9 @@ def _responder(fill: Callable[[Any], Any], responder: Responder) -> Responder:
 
 
 def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:
-    """An answer that nobody asked for: the test does not do what its author meant."""
-    is_told = made.seen.has_failed and not all(check.passed for check in found)  # it did not get so far
-    if not made.unused or is_told:
-        return []
+    """Return a failed check for answers that were not asked for: the test does not do what its author meant."""
+    if made.seen.has_failed and not all(check.passed for check in found):
+        return []  # a call that failed did not get so far
     asked = ", ".join(repr(key) for key, _ in made.seen.asked) or "nothing"
     why = (
         f"Answers that were not asked for: {', '.join(made.unused)}. The server asked {asked}."
@@ -271,6 +272,7 @@ async def _replay_safety(case: Case, server: SuiteServer, effects: Sequence[str]
 
 
 def _captured(case: Case, seen: Seen, values: dict[str, object]) -> list[Check]:
+    """Keep the values that a test captures; return a failed check for each that is not there."""
     failed: list[Check] = []
     for name, capture in case.capture.items():
         found = _sought(capture, seen)
@@ -303,7 +305,7 @@ async def run(
     selection: Selection = EVERYTHING,
     on_outcome: OnOutcome | None = None,
 ) -> Summary:
-    """Run suites. Every outcome is told when it is there; the summary has them in the order of the files."""
+    """Run suites. ``on_outcome`` hears of each outcome as it comes; the summary has them in the order of the files."""
     settings = settings or Settings()
     started, begun = time(), perf_counter()
     batch = _Batch(settings, on_outcome)
@@ -356,9 +358,7 @@ class _Batch:
 class _Run(Running):
     """The chosen tests of one suite in one era."""
 
-    def __init__(
-        self, suite: Suite, era: Era, chosen: list[int], batch: _Batch
-    ) -> None:
+    def __init__(self, suite: Suite, era: Era, chosen: list[int], batch: _Batch) -> None:
         super().__init__(suite, era=era, settings=batch.settings)
         self._chosen = chosen
         self._batch = batch
