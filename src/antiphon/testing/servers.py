@@ -50,14 +50,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
     def link(self) -> Link:
         """Return a link, not yet open."""
-        is_made = self.cassette is not None and self.cassette.exists()
-        return link_through(
-            self._instances() if self.rotate and not is_made else self._one,
-            rotate=self.rotate,
-            record=None if is_made else self.cassette,
-            replay=self.cassette if is_made else None,
-            headers=self.headers,
-        )
+        if self.cassette is not None and self.cassette.exists():
+            from antiphon.testing.cassette.replay_server import Player  # few tests replay
+
+            return Player(self.cassette)
+        connect = self._instances() if self.rotate else self._one
+        return link_to(connect, rotate=self.rotate, record=self.cassette, headers=self.headers)
 
     def _one(self) -> Link:
         target = self.target
@@ -87,26 +85,22 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         return another
 
 
-def link_through(
+def link_to(
     connect: Callable[[], Link],
     *,
     rotate: int = 0,
     record: Path | None = None,
-    replay: Path | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Link:
-    """Return the link to a server, or to what was recorded of it; nothing is started yet.
+    """Return the link to a server; nothing is started yet.
 
-    ``connect`` makes a link to an instance. ``headers`` are those that it sends: a recording must not hold them.
+    ``connect`` makes a link to an instance, and ``rotate`` instances take turns. ``record`` is the file of a recording
+    to make; ``headers`` are those that the server is sent, which it must not hold.
     """
-    if replay is not None:
-        from antiphon.testing.cassette.replay_server import Player  # few tests replay or record
-
-        return Player(replay)
     link = Rotation(connect, rotate) if rotate else connect()
     if record is None:
         return link
-    from antiphon.testing.cassette.recording import Recorder
+    from antiphon.testing.cassette.recording import Recorder  # few tests record
 
     return Recorder(link, record, headers=headers)
 

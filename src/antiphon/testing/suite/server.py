@@ -10,18 +10,19 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from antiphon import eras
 from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused
 from antiphon.loading import ServerMissing, find_anew
 from antiphon.server.dispatch import Service
-from antiphon.testing.cassette.format import CassetteBroken
-from antiphon.testing.cassette.replay_server import Player
-from antiphon.testing.servers import environment, link_through, shared_key
+from antiphon.testing.servers import environment, link_to, shared_key
 from antiphon.testing.suite.attempt import SuiteClient
 from antiphon.testing.suite.model import Target
 from antiphon.transports.link import Link
+
+if TYPE_CHECKING:
+    from antiphon.testing.cassette.replay_server import Player
 
 TAIL: Final = 8000
 """Characters of a server's stderr that are kept."""
@@ -115,22 +116,23 @@ class SuiteServer:
     # --- starting -------------------------------------------------------------------------------------------------
 
     def _link(self) -> Link:
-        if self._replay is not None and not self._replay.is_file():
-            raise Unstarted(f"There is no recording {self._replay}: --record makes it")
+        if self._replay is not None:
+            return self._recorded(self._replay)
         if self._record is not None:
             self._record.parent.mkdir(parents=True, exist_ok=True)
+        return link_to(self._connect, rotate=self._rotate, record=self._record, headers=self.target.headers)
+
+    def _recorded(self, file: Path) -> Link:
+        from antiphon.testing.cassette.format import CassetteBroken
+        from antiphon.testing.cassette.replay_server import Player  # few runs replay
+
+        if not file.is_file():
+            raise Unstarted(f"There is no recording {file}: --record makes it")
         try:
-            link = link_through(
-                self._connect,
-                rotate=self._rotate,
-                record=self._record,
-                replay=self._replay,
-                headers=self.target.headers,
-            )
+            self._player = Player(file)
         except CassetteBroken as broken:
             raise Unstarted(str(broken)) from None
-        self._player = link if isinstance(link, Player) else None
-        return link
+        return self._player
 
     def _connect(self) -> Link:
         try:
