@@ -12,7 +12,7 @@ from antiphon.client.answers import Answers, Elicitation, SampleRequest
 from antiphon.client.client import Client
 from antiphon.errors import CallFailed, CallTimeout, CannotAnswer, PeerBroken, Refused, RoundsExceeded
 from antiphon.rounds.loop import MAX_ROUNDS
-from antiphon.testing.answers import Script, keyless_in
+from antiphon.testing.answers import Script, keyless_in, request_of
 from antiphon.testing.outcome import Turn
 from antiphon.testing.paths import ABSENT
 from antiphon.testing.suite.model import Case, Responder
@@ -67,12 +67,7 @@ class Rest:
 
 def posted(question: Elicitation | SampleRequest) -> dict[str, object]:
     """Return a question as it is posted."""
-    about: dict[str, object] = {"key": question.key, "tool": question.tool, "round": question.round}
-    if isinstance(question, SampleRequest):
-        return {**about, "method": "sampling/createMessage", "params": question.params}
-    params: dict[str, object] = {"mode": question.mode, "message": question.message}
-    params |= {"url": question.url} if question.mode == "url" else {"requestedSchema": question.schema}
-    return {**about, "method": "elicitation/create", "params": params}
+    return {"key": question.key, "tool": question.tool, "round": question.round, **request_of(question)}
 
 
 def _is_local(url: str) -> bool:
