@@ -1,13 +1,13 @@
-"""A Home is read seen from a folder, and found once or anew; tests/cli/test_find.py has what words lead there."""
+"""Names of servers are parsed relative to a folder and loaded, once or fresh; cli/test_serve_targets.py has more."""
 
 import sys
 
 import pytest
 
 from antiphon import Server
-from antiphon.loading import ImportFailed, ServerMissing, find, read
+from antiphon.loading import ImportFailed, ServerMissing, load, parse
 
-ONE = "from antiphon import Server\nimport goods_of_home\napp = Server('one')\n"
+ONE = "from antiphon import Server\nimport goods_elsewhere\napp = Server('one')\n"
 
 
 @pytest.fixture
@@ -15,50 +15,52 @@ def folder(tmp_path, monkeypatch):
     """A folder that is not the current one; what is imported from it is forgotten afterwards."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    (tmp_path / "shop_at_home").mkdir()
-    (tmp_path / "shop_at_home" / "__init__.py").touch()
-    (tmp_path / "shop_at_home" / "api.py").write_text(ONE)
-    (tmp_path / "goods_of_home.py").touch()
-    (tmp_path / "one_at_home.py").write_text(ONE)
+    (tmp_path / "shop_elsewhere").mkdir()
+    (tmp_path / "shop_elsewhere" / "__init__.py").touch()
+    (tmp_path / "shop_elsewhere" / "api.py").write_text(ONE)
+    (tmp_path / "goods_elsewhere.py").touch()
+    (tmp_path / "one_elsewhere.py").write_text(ONE)
     known = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - known:
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("text", ["one_at_home.py", "shop_at_home/api.py", "shop_at_home.api", "one_at_home:app"])
-def test_only_what_is_found_anew_is_another_server(folder, text):
-    home = read(text, folder)
-    first = find(home, Server)
-    goods = sys.modules["goods_of_home"]
-    assert find(home, Server) is first
-    another = find(home, Server, anew=True)
+@pytest.mark.parametrize(
+    "text", ["one_elsewhere.py", "shop_elsewhere/api.py", "shop_elsewhere.api", "one_elsewhere:app"]
+)
+def test_only_what_is_x_is_another_server(folder, text):
+    name = parse(text, folder)
+    first = load(name, Server)
+    goods = sys.modules["goods_elsewhere"]
+    assert load(name, Server) is first
+    another = load(name, Server, fresh=True)
     assert another is not first
-    assert find(home, Server, anew=True) not in {first, another}
-    assert sys.modules["goods_of_home"] is goods, "what it imports is not run again"
+    assert load(name, Server, fresh=True) not in {first, another}
+    assert sys.modules["goods_elsewhere"] is goods, "what it imports is not run again"
 
 
-def test_a_module_that_fails_anew_stays_as_it_was(folder):
-    home = read("shop_at_home.api", folder)
-    first = find(home, Server)
-    (folder / "shop_at_home" / "api.py").write_text("1 / 0\n")
-    with pytest.raises(ImportFailed, match=r"^shop_at_home\.api failed .*: ZeroDivisionError") as failed:
-        find(home, Server, anew=True)
+def test_a_module_whose_fresh_load_fails_stays_as_it_was(folder):
+    name = parse("shop_elsewhere.api", folder)
+    first = load(name, Server)
+    (folder / "shop_elsewhere" / "api.py").write_text("1 / 0\n")
+    with pytest.raises(ImportFailed, match=r"^shop_elsewhere\.api failed .*: ZeroDivisionError") as failed:
+        load(name, Server, fresh=True)
     assert failed.value.log.count("  File ") == 1
-    assert sys.modules["shop_at_home.api"].app is first
+    assert sys.modules["shop_elsewhere.api"].app is first
 
 
 def test_a_file_that_is_not_there_is_named_as_the_current_folder_sees_it(folder, monkeypatch):
     with pytest.raises(ServerMissing, match=f"^There is no file {folder}/none.py$"):
-        read("shop_at_home/../none.py:app", folder)
+        parse("shop_elsewhere/../none.py:app", folder)
     monkeypatch.chdir(folder.parent)
     with pytest.raises(ServerMissing, match=f"^There is no file {folder.name}/none.py$"):
-        read("none.py", folder)
+        parse("none.py", folder)
 
 
 def test_what_is_named_comes_before_what_is_importable_already(folder, monkeypatch):
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "one_at_home.py").write_text("raise AssertionError('the wrong one')\n")
+    (elsewhere / "one_elsewhere.py").write_text("raise AssertionError('the wrong one')\n")
     monkeypatch.setattr(sys, "path", [str(elsewhere), *sys.path, str(folder)])
-    assert find(read("one_at_home", folder), Server).info.name == "one"
+    assert load(parse("one_elsewhere", folder), Server).info.name == "one"

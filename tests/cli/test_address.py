@@ -43,7 +43,7 @@ def test_requests_may_name_the_host_that_is_served_unless_it_is_every_host():
 def test_a_taken_port_is_named_and_nothing_is_left_open():
     with listening("127.0.0.1") as sockets:
         port = sockets[0].getsockname()[1]
-        with pytest.raises(click.ClickException, match=f"Port {port} on localhost is taken"):
+        with pytest.raises(click.ClickException, match=f"Port {port} on localhost is in use"):
             listen(Address(host="localhost", port=port))
 
 

@@ -45,10 +45,10 @@ def test_a_file_is_called_by_its_path(antiphon):
     assert '"text": "hi"' in ended.stdout
 
 
-def test_a_command_is_called_in_quotes(antiphon, tmp_path):
+def test_a_command_is_called_in_quotes(run, tmp_path):
     (tmp_path / "mine.py").write_text(CLINIC.read_text() + "\napp.run()\n")
-    ended = antiphon("call", f"{sys.executable} mine.py", "sure", "--answers", str(answers(tmp_path, "confirm: false")))
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "left alone\n", "")
+    ended = run("call", f"{sys.executable} mine.py", "sure", "--answers", str(answers(tmp_path, "confirm: false")))
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "left alone\n", "")
 
 
 def test_a_file_that_is_not_ours_is_run_as_it_is(run, tmp_path):
@@ -191,9 +191,9 @@ def test_an_error_of_the_tool_goes_to_stderr_and_ends_with_1(call):
         (["nothing"], "There is no tool 'nothing'. The server's tools: visit, one,"),
         (["card://1"], "Read a resource with --resource."),
         (["nothing", "--prompt"], "There is no prompt 'nothing'. The server's prompts: letter."),
-        (["add", "txt=x"], "There is no argument 'txt'. It knows text, count"),
+        (["add", "txt=x"], "There is no argument 'txt'. Known arguments: text, count"),
         (["add"], "1 argument is missing:\n  text=...  Anything."),
-        (["add", "text"], "'text' is no argument: write key=value"),
+        (["add", "text"], "'text' is not an argument: write key=value"),
         (["add", "text=x", "count=many"], "The argument 'count': expected a whole number, got 'many'"),
         (["letter", "--prompt"], "1 argument is missing:\n  to=...  Who gets it."),
         (["card://1", "a=b", "--resource"], "A resource takes no arguments"),
@@ -222,7 +222,7 @@ def test_headers_belong_to_urls(run):
     [
         (["crash"], "The server refused: Internal error (error -32603)"),
         (["card-less://1", "--resource"], "The server refused: Resource not found (error -32602)"),
-        (["folders"], "Give it roots with --root PATH"),
+        (["folders"], "Pass roots with --root PATH"),
         (["sleep", "seconds=30", "--timeout", "0.2"], "The server did not answer within 0.2 seconds"),
     ],
 )
@@ -241,9 +241,9 @@ def test_a_server_that_is_not_there_ends_with_3(run):
     assert "Cannot connect to 127.0.0.1" in ended.stderr
 
 
-def test_a_server_that_dies_ends_with_3(antiphon):
-    ended = antiphon("call", str(CLINIC), "leave")
-    assert (ended.returncode, ended.stderr) == (3, "Error: The server's process ended (exit code 7)\n")
+def test_a_server_that_dies_ends_with_3(run):
+    ended = run("call", str(CLINIC), "leave")
+    assert (ended.exit_code, ended.stderr) == (3, "Error: The server's process ended (exit code 7)\n")
 
 
 def test_a_server_that_breaks_the_protocol_ends_with_3(run):
@@ -280,17 +280,17 @@ def test_every_exit_code_is_in_the_help(run):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["twice"], "clinic asks 'first' (First?), and nobody is here to answer"),
-        (["twice"], "as in  first: {value: ...}"),
-        (["sure"], "clinic asks 'confirm' (Really?)"),
-        (["consent"], "clinic asks 'consent' (Do you agree?)"),
-        (["defaults"], "clinic asks 'seat' (Your seat?)"),
-        (["page", "url=https://example.com/x"], "clinic asks 'page' (Sign in, please.)"),
-        (["poem"], "The server asks for a model ('poem'), and a terminal is none"),
-        (["rude"], r"clinic asks 'rude' (\x1b[2J\x1b[31mRed\u202e?)"),
+        (["twice"], "Cannot answer 'first' (First?): not a terminal. Pass --answers FILE or --pending FILE."),
+        (["twice"], "An answer in a file:  first: {value: ...}"),
+        (["sure"], "Cannot answer 'confirm' (Really?)"),
+        (["consent"], "Cannot answer 'consent' (Do you agree?)"),
+        (["defaults"], "Cannot answer 'seat' (Your seat?)"),
+        (["page", "url=https://example.com/x"], "Cannot answer 'page' (Sign in, please.)"),
+        (["poem"], "Cannot answer 'poem': the server asks for a model"),
+        (["rude"], r"Cannot answer 'rude' (\x1b[2J\x1b[31mRed\u202e?)"),
     ],
 )
-def test_a_question_that_nobody_can_answer_fails_and_is_named(call, args, said):
+def test_a_question_without_an_answer_fails_and_is_named(call, args, said):
     ended = call(*args)
     assert (ended.exit_code, ended.stdout) == (4, "")
     assert said in ended.stderr
@@ -357,9 +357,9 @@ def test_defaults_are_filled_in(call, tmp_path):
         (["one", "kind=age"], "one: old", "'age': expected int, got 'old'"),
         (["defaults"], "seat: {action: declin}", "an action is accept, decline or cancel, not 'declin'"),
         (["defaults"], "seat: {acton: decline}", "the form has no field 'acton'"),
-        (["page", "url=https://example.com/x"], "page: https://x", "a URL is consented to with 'action: accept'"),
-        (["poem"], "poem: [1]", "a sample is a text"),
-        (["twice"], "first: a", "clinic asks 'second'"),
+        (["page", "url=https://example.com/x"], "page: https://x", "a URL takes 'action: accept'"),
+        (["poem"], "poem: [1]", "a sample is text"),
+        (["twice"], "first: a", "Cannot answer 'second'"),
     ],
 )
 def test_an_answer_that_does_not_fit_fails_and_is_never_a_yes(call, tmp_path, args, given, said):
@@ -372,8 +372,8 @@ def test_an_answer_that_does_not_fit_fails_and_is_never_a_yes(call, tmp_path, ar
     ("given", "name", "said"),
     [
         ("a: [", "a.yaml", "a.yaml is not valid YAML"),
-        ("- a", "a.yaml", "must hold a map"),
-        ("5: a", "a.yaml", "must hold a map"),
+        ("- a", "a.yaml", "must be a map"),
+        ("5: a", "a.yaml", "must be a map"),
         ("{", "a.json", "a.json is not valid JSON"),
     ],
 )
@@ -398,7 +398,7 @@ def test_verbose_tells_each_round_and_never_the_token(call, tmp_path):
     assert "→ tools/call twice\n" in told
     assert "← asks first (form: First?), token of " in told
     assert 'first accept {"value":"a"}' in told
-    assert "Answers that were not asked for: third" in told
+    assert "Unused answers: third" in told
     assert told.count("← the result") >= 2
     assert " ms" in told
     assert "ap1." not in told

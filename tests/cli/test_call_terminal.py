@@ -157,7 +157,7 @@ def test_a_form_without_fields_is_accepted_or_not(call):
 
 
 def test_a_form_beyond_the_protocol_is_asked_for_as_json(call):
-    terminal = call("ask", target=str(ODD)).asks("The server asks", "It does not say why.", "place (as JSON):")
+    terminal = call("ask", target=str(ODD)).asks("The server asks", "(no message)", "place (as JSON):")
     terminal.types("5", ENTER).asks("Expected an object such as {\"key\": 1}, got '5'")
     terminal.types(CTRL_A, CTRL_K, '{"x": "a"}', ENTER).asks("sizes (as JSON):").types("1,2", ENTER)
     terminal.asks("This cannot be sent.", "» Change place").types(ENTER).asks('? place (as JSON): {"x":"a"}')
@@ -170,7 +170,7 @@ def test_a_form_beyond_the_protocol_is_asked_for_as_json(call):
 
 
 def test_an_answer_must_be_given_and_can_be_changed_before_it_is_sent(call):
-    terminal = call("twice").asks("value:").types(ENTER).asks("This must be answered", "? value:")
+    terminal = call("twice").asks("value:").types(ENTER).asks("This field is required", "? value:")
     terminal.types("wrong", ENTER).asks("value  wrong", "Send this?")
     terminal.types(DOWN).sees("» Change value").types(ENTER).asks("? value: wrong")
     terminal.types(CTRL_A, CTRL_K, "right", ENTER).asks("value  right", "Send this?").types(ENTER)
@@ -227,7 +227,7 @@ def test_a_model_is_not_played_by_a_person(call):
     assert terminal.ends() == 4
     assert "clinic asks a model" in terminal.text
     assert "user: Write a poem." in terminal.text
-    assert "give its text with --answers" in terminal.text
+    assert "Pass its text with --answers FILE" in terminal.text
 
 
 # --- rounds
@@ -308,7 +308,7 @@ def test_a_suspicious_url_comes_with_a_warning_and_enter_does_not_open_it(call, 
 def test_a_browser_that_does_not_open_is_said(call):
     env = {"BROWSER": "/nowhere/browser %s", "DISPLAY": "", "WAYLAND_DISPLAY": "", "PATH": "/nowhere"}
     terminal = call("page", f"url={URL}", env=env).asks("» Open it").types(ENTER)
-    terminal.asks("No browser could be opened here", "Visit this page?").types(DOWN, ENTER)
+    terminal.asks("Cannot open a browser", "Visit this page?").types(DOWN, ENTER)
     assert terminal.ends() == 0
 
 

@@ -79,9 +79,9 @@ def test_a_command_is_imported_when_it_is_used():
     script = (
         "import sys; from antiphon.cli import commands;"
         "commands.main(['{}'{}], standalone_mode=False);"
-        "print([m for m in ('antiphon.cli.serve', 'antiphon.cli.keygen', 'uvicorn') if m in sys.modules])"
+        "print([m for m in ('antiphon.cli.serve', 'antiphon.rounds.token', 'uvicorn') if m in sys.modules])"
     )
-    for command, more, loaded in (("keygen", "", "['antiphon.cli.keygen']"), ("--help", "", "[]")):
+    for command, more, loaded in (("keygen", "", "['antiphon.rounds.token']"), ("--help", "", "[]")):
         ended = subprocess.run(
             [sys.executable, "-c", script.format(command, more)], capture_output=True, text=True, check=True
         )
@@ -119,7 +119,7 @@ def test_keygen_prints_one_key_by_default_and_never_none(run):
         (["notes.py", "--host", "x", "--path", "/y"], "--host, --path can only be used with --http"),
         (["notes.py", "--allow-host", "x"], "--allow-host can only be used with --http"),
         (["notes.py", "--allow-origin", "x"], "--allow-origin can only be used with --http"),
-        (["notes.py", "--http", "--workers", "2", "--reload"], "--reload serves with one worker"),
+        (["notes.py", "--http", "--workers", "2", "--reload"], "--reload runs one worker"),
         (["notes.py", "--http", "--workers", "0"], "Invalid value for '--workers'"),
         (["notes.py", "--http", "--port", "65536"], "Invalid value for '--port'"),
         (["notes.py", "--http", "--path", "mcp"], "Invalid value for '--path': 'mcp' does not begin with /"),

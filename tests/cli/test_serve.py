@@ -154,7 +154,7 @@ def test_serving_every_address_says_that_only_localhost_is_admitted(start, notes
     assert post(url, "server/discover")[0] == 200
     assert post(url, "server/discover", host="notes.example.com")[0] == 403
     assert served.signal(signal.SIGTERM) == 0
-    assert "Only requests to localhost are answered: --allow-host NAME admits others" in served.text()
+    assert "Only requests to localhost are accepted. Pass --allow-host NAME to accept others." in served.text()
 
 
 def test_workers_share_a_key_and_end_together(start, notes, post, stream):
@@ -219,7 +219,7 @@ def test_a_port_that_is_taken_is_said_in_one_line(antiphon, notes, more):
         port = str(taken.getsockname()[1])
         ended = antiphon("serve", notes, "--http", "--port", port, *more)
     assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1].startswith(f"Error: Port {port} on 127.0.0.1 is taken")
+    assert ended.stderr.splitlines()[-1].startswith(f"Error: Port {port} on 127.0.0.1 is in use")
     assert "Traceback" not in ended.stderr
 
 

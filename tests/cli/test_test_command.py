@@ -102,7 +102,7 @@ def test_tests_are_chosen(antiphon):
     assert "1 passed" in antiphon("test", "-k", "deploys and not orders").output
     assert "✓ deploys" in antiphon("test", "--tag", "asking").output
     done = antiphon("test", "-k", "nothing")
-    assert (done.exit_code, "No test is chosen" in done.output) == (2, True)
+    assert (done.exit_code, "No test is selected" in done.output) == (2, True)
     done = antiphon("test", "-k", "a and")
     assert (done.exit_code, "'a and' ends too early" in done.output) == (2, True)
 
@@ -191,16 +191,16 @@ def test_the_format_is_printed_for_editors(antiphon):
 def test_replay_safety_is_not_checked_at_the_same_time(antiphon):
     write(GOOD)
     assert "runs with -j 1" in antiphon("test", "--replay-safety", "-j", "2").output
-    assert "--effect says what --replay-safety looks for" in antiphon("test", "--effect", "shop.charge").output
+    assert "--effect needs --replay-safety" in antiphon("test", "--effect", "shop.charge").output
 
 
 def test_replay_safety_is_not_checked_where_nothing_is_replayed(antiphon):
     write(GOOD)
     assert antiphon("test", "--record", "tapes").exit_code == 0
     done = antiphon("test", "--replay-safety", "--replay", "tapes")
-    assert (done.exit_code, "--replay starts none" in done.output) == (2, True)
+    assert (done.exit_code, "--replay starts no server" in done.output) == (2, True)
     done = antiphon("test", "--replay-safety", "--era", "legacy")
-    assert (done.exit_code, "has nothing to check in the older era" in done.output) == (2, True)
+    assert (done.exit_code, "has nothing to check in the legacy era" in done.output) == (2, True)
 
 
 def test_a_variable_that_no_suite_has_is_refused(antiphon):
@@ -222,7 +222,7 @@ def test_two_suites_of_one_name_have_no_recording(antiphon):
     write(GOOD, "more/s.mcp.yaml")
     assert antiphon("test").exit_code == 0
     done = antiphon("test", "--record", "tapes")
-    assert (done.exit_code, "are both called 's', and would have one recording" in done.output) == (2, True)
+    assert (done.exit_code, "are both called 's', and would share a recording" in done.output) == (2, True)
 
 
 def test_watching_looks_at_what_matters():
@@ -275,7 +275,7 @@ def test_a_file_that_is_there_is_not_written_over(antiphon):
     write("mine", "shop.mcp.yaml")
     done = antiphon("init-tests", str(SHOP), "-o", "shop.mcp.yaml")
     assert (done.exit_code, Path("shop.mcp.yaml").read_text()) == (2, "mine")
-    assert "--force writes over it" in done.output
+    assert "--force overwrites it" in done.output
     assert antiphon("init-tests", str(SHOP), "-o", "shop.mcp.yaml", "--force").exit_code == 0
 
 

@@ -1,6 +1,7 @@
-"""The command line. Each command is a file of its own, imported when it is used."""
+"""The command line. The module of a command is imported when the command is used."""
 
 import importlib
+import os
 from typing import Final
 
 import click
@@ -11,28 +12,28 @@ __all__ = ["main"]
 
 COMMANDS: Final = {
     "call": "Call a server's tool, and answer what it asks.",
-    "init-tests": "Write a suite of tests for what a server offers.",
-    "keygen": "Print a key to seal questions with.",
-    "record": "Record what a client and a server say to each other.",
+    "init-tests": "Write a test suite for what a server offers.",
+    "keygen": "Print a key for sealing tokens.",
+    "record": "Record the messages between a client and a server.",
     "replay": "Answer a client from a recording.",
-    "resume": "Go on with a call that waits in a file.",
-    "serve": "Serve a Server on standard streams, or over HTTP.",
-    "test": "Run suites of tests against a server.",
+    "resume": "Continue a call that waits in a file.",
+    "serve": "Serve a Server on standard streams or over HTTP.",
+    "test": "Run test suites against a server.",
     "verify": "Send a recording's requests to a server, and compare.",
 }
-_MODULES: Final = {"init-tests": "init_tests", "replay": "record", "resume": "call", "verify": "record"}
-"""The module of a command, where it is not called like the command."""
+_MODULES: Final = {"init-tests": "test", "replay": "record", "resume": "call", "verify": "record"}
+"""The module of a command, if its name differs from the command's."""
 
 
 class Commands(click.Group):
-    """Commands by name: the function ``NAME_command`` of the command's module, imported when it is used."""
+    """Finds a command by name: the function ``NAME_command`` in the command's module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's signature
-        if cmd_name not in COMMANDS:
-            return None
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.commands or cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
         module = importlib.import_module(f"antiphon.cli.{_MODULES.get(cmd_name, cmd_name)}")
         command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
@@ -45,7 +46,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # Of options click itself says which was meant.
+        # For options, click suggests names itself.
         name = args[0]
         near = [] if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing else _near(name)
         if near:
@@ -54,8 +55,8 @@ class Commands(click.Group):
 
 
 def _near(name: str) -> list[str]:
-    """Commands that somebody may have meant, the nearest first."""
-    from difflib import get_close_matches  # for those who mistype
+    """Return the commands that may have been meant, the nearest first."""
+    from difflib import get_close_matches  # only a typing error needs it
 
     return [command for command in COMMANDS if name and command.startswith(name)] or get_close_matches(name, COMMANDS)
 
@@ -66,14 +67,30 @@ def commands() -> None:
     """MCP programs that converse.
 
     \b
-    antiphon serve notes.py                  serve it on standard streams
-    antiphon serve notes.py --http           serve it at http://127.0.0.1:8000/mcp
+    antiphon serve notes.py                  serve on standard streams
+    antiphon serve notes.py --http           serve at http://127.0.0.1:8000/mcp
     antiphon serve shop.api:app --http --workers 4
-    antiphon call notes.py add title=Milk    call a tool; it may ask you
-    antiphon test notes.mcp.yaml             test it, answers included
+    antiphon call notes.py add title=Milk    call a tool, and answer it
+    antiphon test notes.mcp.yaml             run a suite of tests
     """
 
 
+@commands.command("keygen")
+@click.option(
+    "--count", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="The number of keys."
+)
+def keygen_command(count: int) -> None:
+    """Print a key for sealing tokens, one per line.
+
+    Give the same key to every instance of a server, in the variable ANTIPHON_KEYS. The variable takes several keys,
+    separated by commas: the first one seals, all of them open.
+    """
+    from antiphon.rounds.token import generate_key
+
+    for _ in range(count):
+        click.echo(generate_key(os.urandom(32)))
+
+
 def main() -> None:
-    """The ``antiphon`` script."""
+    """Run the ``antiphon`` script."""
     commands.main(prog_name="antiphon")

@@ -1,4 +1,4 @@
-"""An Address: where HTTP is served, and the sockets there."""
+"""The address that HTTP is served at, and the sockets that listen there."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ import click
 import msgspec
 
 BACKLOG: Final = 2048
-EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- named to be recognised
+EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- recognised, not bound
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """The hosts that requests to this address may name."""
+        """The Host headers that this address allows by itself: its own name, none if it is every address."""
         return [] if self.is_everywhere else [self._host]
 
     def url(self, sockets: list[socket.socket]) -> str:
@@ -36,7 +36,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listen(address: Address) -> list[socket.socket]:
-    """Sockets that listen on every address of the host, so that clients queue while workers start."""
+    """Listen on every address of the host. Clients queue there while workers start."""
     try:
         found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
@@ -44,13 +44,13 @@ def listen(address: Address) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     refusal: OSError | None = None
     for family, host in dict.fromkeys((entry[0], str(entry[4][0])) for entry in found):
-        # With --port 0 all addresses get the port that the first one was given.
+        # With --port 0, all addresses use the port that the first one was given.
         port: int = sockets[0].getsockname()[1] if sockets else address.port
         try:
             sockets.append(_listening(family, host, port))
         except OSError as fault:
             refusal = fault
-            if fault.errno != errno.EADDRNOTAVAIL:  # as ::1 is for localhost on a machine without IPv6
+            if fault.errno != errno.EADDRNOTAVAIL:  # such as ::1 on a machine without IPv6
                 break
     if refusal is not None and (not sockets or refusal.errno != errno.EADDRNOTAVAIL):
         for opened in sockets:
@@ -77,8 +77,5 @@ def _listening(family: int, host: str, port: int) -> socket.socket:
 
 def _why(address: Address, fault: OSError) -> str:
     if fault.errno == errno.EADDRINUSE:
-        return (
-            f"Port {address.port} on {address.host} is taken: choose another with --port (0 takes any that is free),"
-            " or stop what listens there"
-        )
+        return f"Port {address.port} on {address.host} is in use: choose another with --port (0 for any free port)"
     return f"Cannot listen on port {address.port} of {address.host}: {fault.strerror}"

@@ -1,4 +1,9 @@
-"""The Respondent: answers a server's questions from a file, or from a person, or not at all."""
+"""Answer a server's questions: from a file, else in the terminal, else not at all.
+
+The file is a map in YAML or JSON. Its keys are those of questions, or ``tool.key`` for the questions of one tool. Its
+values are the content of a form, the bare value of a form with one field, the text of a sample, or
+``action: accept | decline | cancel``.
+"""
 
 import asyncio
 import sys
@@ -9,23 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from antiphon.cli.output import Bar, line
+from antiphon.cli.output import ProgressBar
 from antiphon.client.answers import Answers, Asker, ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.client.results import Pending
 from antiphon.errors import CannotAnswer
+from antiphon.testing.report.escaping import line
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject, Root, Sample
 
 if TYPE_CHECKING:
     from antiphon.cli.terminal import Terminal
 
-# Answers from a file: what is answered to which question, without a person.
-#
-# A YAML or JSON map. Its keys are those of questions, or ``tool.key`` for one tool's alone; its values are the form's
-# content, a bare value for a form of one field, the text of a sample, or ``action: accept | decline | cancel``.
-
-
-_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
-_ABSENT: Final = object()
+_REFUSALS: Final[dict[str, type[Declined | Cancelled]]] = {"decline": Declined, "cancel": Cancelled}
 
 
 class AnswerFile:
@@ -44,29 +43,26 @@ class AnswerFile:
         return self._name(tool, key) is not None
 
     def form(self, question: Elicitation) -> ElicitAnswer:
-        value = self._take(question.tool, question.key)
-        action, content = self._read(value, question)
-        if action != "accept":
-            return Declined() if action == "decline" else Cancelled()
+        action, content = self._read(question, {})
+        if action in _REFUSALS:
+            return _REFUSALS[action]()
         properties: JsonObject = question.schema.get("properties") or {}
-        if isinstance(content, dict):
-            for name in content:
-                if name not in properties:
-                    known = ", ".join(properties) or "no fields"
-                    raise self._unfit(question.key, f"the form has no field {name!r}: it has {known}")
+        for name in content if isinstance(content, dict) else ():
+            if name not in properties:
+                known = ", ".join(properties) or "no fields"
+                raise self._unfit(question.key, f"the form has no field {name!r}: it has {known}")
         try:
             return Accepted(fitted(content, question.schema, question.key))
         except CannotAnswer as fault:
             raise self._unfit(question.key, str(fault).partition(": ")[2] or str(fault)) from None
 
     def url(self, question: Elicitation) -> ElicitAnswer:
-        value = self._take(question.tool, question.key)
-        if value is True:
-            return Accepted(None)
-        action, content = self._read(value, question)
-        if action == "accept" and content is not _ABSENT:
-            raise self._unfit(question.key, "a URL is consented to with 'action: accept', or declined, or cancelled")
-        return Accepted(None) if action == "accept" else Declined() if action == "decline" else Cancelled()
+        action, content = self._read(question, True)
+        if action in _REFUSALS:
+            return _REFUSALS[action]()
+        if content is not True:
+            raise self._unfit(question.key, "a URL takes 'action: accept', 'action: decline' or 'action: cancel'")
+        return Accepted(None)
 
     def sample(self, request: SampleRequest) -> Sample | str:
         value = self._take(request.tool, request.key)
@@ -75,21 +71,24 @@ class AnswerFile:
         try:
             return msgspec.convert(value, Sample)
         except msgspec.ValidationError as fault:
-            raise self._unfit(request.key, f"a sample is a text, or a whole result of sampling: {fault}") from None
+            raise self._unfit(request.key, f"a sample is text, or a whole sampling result: {fault}") from None
 
-    def _read(self, value: Any, question: Elicitation) -> tuple[str, Any]:
-        """The action and the content. A form that has a field called action is answered with its content."""
-        if isinstance(value, dict) and "action" in value and value.keys() <= {"action", "content"}:
-            is_field = "action" in (question.schema.get("properties") or {}) and "content" not in value
-            if not is_field:
-                action = value["action"]
-                if action not in _ACTIONS:
-                    raise self._unfit(question.key, f"an action is accept, decline or cancel, not {action!r}")
-                default = _ABSENT if question.mode == "url" else {}
-                return action, value.get("content", default)
-        return "accept", value
+    def _read(self, question: Elicitation, default: object) -> tuple[str, Any]:
+        """Return the action and the content, ``default`` if there is only an action.
 
-    def _take(self, tool: str, key: str) -> object:
+        ``{action: x}`` is content if the form has a field of that name.
+        """
+        value = self._take(question.tool, question.key)
+        if not isinstance(value, dict) or "action" not in value or not value.keys() <= {"action", "content"}:
+            return "accept", value
+        if "content" not in value and "action" in (question.schema.get("properties") or {}):
+            return "accept", value
+        action = value["action"]
+        if action not in ("accept", *_REFUSALS):
+            raise self._unfit(question.key, f"an action is accept, decline or cancel, not {action!r}")
+        return action, value.get("content", default)
+
+    def _take(self, tool: str, key: str) -> Any:
         name = self._name(tool, key)
         assert name is not None
         self._used.add(name)
@@ -111,7 +110,7 @@ def read_answers(path: Path) -> AnswerFile:
     if entries is None:
         entries = {}
     if type(entries) is not dict or not all(isinstance(name, str) for name in entries):
-        raise click.UsageError(f"{path} must hold a map from the keys of questions (texts) to answers")
+        raise click.UsageError(f"{path} must be a map from the keys of questions (strings) to answers")
     return AnswerFile(entries, str(path))
 
 
@@ -133,41 +132,40 @@ def _yaml(text: str, path: Path) -> object:
 
 
 class Respondent:
-    """The handlers of a client on the command line. A question without an answer fails; it never becomes a yes."""
+    """The handlers of a client on the command line. A question without an answer fails: it is never accepted."""
 
-    def __init__(self, answers: AnswerFile, roots: list[Root], *, peer: str, bar: Bar) -> None:
+    def __init__(self, answers: AnswerFile, roots: list[Root], *, target: str, progress: ProgressBar) -> None:
         self._answers = answers
-        self._peer = peer
-        self._bar = bar
-        self._turn = asyncio.Lock()
-        self._made: Terminal | None = None
+        self._target = target
+        self._progress = progress
+        self._terminal_is_free = asyncio.Lock()
+        self._terminal: Terminal | None = None
         self.roots = roots or None
         self._handlers = Answers(elicit=self.elicit, elicit_url=self.elicit_url, sample=self.sample, roots=self.roots)
 
     async def elicit(self, question: Elicitation) -> ElicitAnswer:
         if self._answers.has(question.tool, question.key):
             return self._answers.form(question)
-        async with self._turn:
-            return await self._person(question).form(question)
+        async with self._terminal_is_free:
+            return await self._terminal_for(question).form(question)
 
     async def elicit_url(self, question: Elicitation) -> ElicitAnswer:
         if self._answers.has(question.tool, question.key):
             answer = self._answers.url(question)
             if answer.action == "accept":
-                click.echo(f"To be opened: {line(question.url or '')}", err=True)
+                click.echo(f"Open this URL: {line(question.url or '')}", err=True)
             return answer
-        async with self._turn:
-            return await self._person(question).url(question)
+        async with self._terminal_is_free:
+            return await self._terminal_for(question).url(question)
 
     async def sample(self, request: SampleRequest) -> Sample | str:
         if self._answers.has(request.tool, request.key):
             return self._answers.sample(request)
-        async with self._turn:
-            self._bar.hide()
-            self._terminal().sample(request)
+        async with self._terminal_is_free:
+            self._opened_terminal().sample(request)
         raise CannotAnswer(
-            f"The server asks for a model ({request.key!r}), and a terminal is none:"
-            f" give its text with --answers, as in  {request.key}: the text",
+            f"Cannot answer {request.key!r}: the server asks for a model.\n"
+            f"Pass its text with --answers FILE, as in  {request.key}: the text",
             key=request.key,
         )
 
@@ -180,22 +178,22 @@ class Respondent:
         )
 
     async def answer(self, pending: Pending, server: Implementation | None) -> JsonObject:
-        """The responses to the questions of a call that waited."""
+        """Return the responses to the questions of a waiting call."""
         asker = _asker(pending, server)
         return {key: await self._handlers.answer(key, request, asker) for key, request in pending.questions.items()}
 
-    def _person(self, question: Elicitation) -> "Terminal":
-        self._bar.hide()
+    def _terminal_for(self, question: Elicitation) -> "Terminal":
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise CannotAnswer(_nobody(question), key=question.key)
-        return self._terminal()
+            raise CannotAnswer(_no_terminal(question), key=question.key)
+        return self._opened_terminal()
 
-    def _terminal(self) -> "Terminal":
-        if self._made is None:
+    def _opened_terminal(self) -> "Terminal":
+        self._progress.hide()
+        if self._terminal is None:
             from antiphon.cli.terminal import Terminal  # 200 ms, and only questions need it
 
-            self._made = Terminal(self._peer)
-        return self._made
+            self._terminal = Terminal(self._target)
+        return self._terminal
 
 
 def _asker(pending: Pending, server: Implementation | None) -> Asker:
@@ -203,12 +201,11 @@ def _asker(pending: Pending, server: Implementation | None) -> Asker:
     return Asker(server, str(name), pending.round)
 
 
-def _nobody(question: Elicitation) -> str:
-    who = "The server" if question.server is None else line(question.server.name)
+def _no_terminal(question: Elicitation) -> str:
     fields = ", ".join(f"{line(name)}: ..." for name in question.schema.get("properties") or {})
     answer = "{action: accept}" if question.mode == "url" else f"{{{fields}}}"
     return (
-        f"{who} asks {question.key!r} ({line(question.message)}), and nobody is here to answer: this is no terminal.\n"
-        f"Answer it in a file with --answers, as in  {question.key}: {answer}\n"
-        "or keep the call for later with --pending FILE."
+        f"Cannot answer {question.key!r} ({line(question.message)}): not a terminal."
+        " Pass --answers FILE or --pending FILE.\n"
+        f"An answer in a file:  {question.key}: {answer}"
     )

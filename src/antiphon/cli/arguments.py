@@ -1,207 +1,36 @@
-"""Arguments: from ``key=value`` on the command line to what the tool's input schema asks for."""
+"""Read the arguments of a call: ``key=value`` by the tool's input schema, ``key:=value`` and ``--json`` as JSON."""
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
 
 from antiphon.shapes import Mismatch, raw_shape
-from antiphon.shapes.mismatch import listing, quoted
+from antiphon.shapes.mismatch import quoted, schemas_at
 from antiphon.types import JsonObject, PromptArgument
 
 TRUE: Final = frozenset({"true", "yes", "on", "1"})
 FALSE: Final = frozenset({"false", "no", "off", "0"})
-_DEEPEST: Final = 16
-"""How many references and alternatives deep a schema is looked through."""
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 INTEGERS: Final = range(-(2**63), 2**64)
 """The integers that our JSON carries."""
-
-
-class Word(NamedTuple):
-    """One ``key=value``, or ``key:=value`` if the value is JSON."""
-
-    key: str
-    text: str
-    is_json: bool
-
-
-def read_word(text: str) -> Word:
-    key, equals, value = text.partition("=")
-    is_json = key.endswith(":")
-    key = key[:-1] if is_json else key
-    if not equals or not key:
-        raise click.UsageError(f"{text!r} is no argument: write key=value, or key:=json")
-    return Word(key, value, is_json)
-
-
-def read_json(text: str) -> JsonObject:
-    """The value of ``--json``."""
-    value = _decoded(text, "--json")
-    if type(value) is not dict:
-        raise click.UsageError(f"--json takes an object such as '{{\"key\": 1}}', got {quoted(value)}")
-    return value
-
-
-def tool_arguments(words: Sequence[str], base: JsonObject, schema: JsonObject) -> JsonObject:
-    """The arguments of a tool; a usage error if they do not fit its input schema."""
-    arguments = dict(base)
-    given: dict[str, list[Word]] = {}
-    for word in map(read_word, words):
-        given.setdefault(word.key, []).append(word)
-    for key, of_key in given.items():
-        part = _part(schema, key)
-        if part is None:
-            raise click.UsageError(_unknown(key, schema))
-        arguments[key] = _value(key, of_key, part, schema)
-    for key in base:
-        if _part(schema, key) is None:
-            raise click.UsageError(_unknown(key, schema))
-    _require(arguments, schema)
-    _check(arguments, schema)
-    return arguments
-
-
-def prompt_arguments(words: Sequence[str], base: JsonObject, known: Sequence[PromptArgument]) -> dict[str, str]:
-    """The arguments of a prompt: strings, all of them."""
-    schema: JsonObject = {
-        "properties": {argument.name: {"type": "string", "description": argument.description} for argument in known},
-        "required": [argument.name for argument in known if argument.required],
-        "additionalProperties": False,
-    }
-    arguments = tool_arguments(words, base, schema)
-    for key, value in arguments.items():
-        if not isinstance(value, str):
-            raise click.UsageError(f"The prompt's argument {key!r} is a string, got {quoted(value)}")
-    return arguments
-
-
-def convert(text: str, schema: object, root: JsonObject) -> Any:
-    """A text as the value that a schema asks for; ValueError says what was expected."""
-    parts = list(_alternatives(schema, root))
-    options = [option for part in parts for option in _options(part)]
-    if options and all(_options(part) for part in parts):
-        return _option(text, options)
-    kinds = {kind for part in parts for kind in _kinds(part)}
-    if not kinds:
-        value = _literal(text)
-        return text if value is _NONE else value
-    if "string" in kinds:
-        # A string is never wrong, so that anything else must be written as JSON has it.
-        value = _literal(text)
-        return value if value is not None and kinds & _kinds_of(value) - {"string"} else text
-    for kind in ("null", "boolean", "integer", "number", "array", "object"):
-        if kind in kinds:
-            value = _READERS[kind](text, parts, root)
-            if value is not _NONE:
-                return value
-    raise ValueError(f"expected {_wanted(kinds)}, got {quoted(text)}")
-
-
-# --- one key ------------------------------------------------------------------------------------------------------
-
-
-def _value(key: str, words: list[Word], schema: object, root: JsonObject) -> object:
-    if any(word.is_json for word in words):
-        if len(words) > 1:
-            raise click.UsageError(f"The argument {key!r} is given twice, and once as JSON: give the JSON alone")
-        return _decoded(words[0].text, key)
-    try:
-        if len(words) == 1:
-            return convert(words[0].text, schema, root)
-        parts = list(_alternatives(schema, root))
-        if not any("array" in _kinds(part) for part in parts):
-            raise ValueError("it is given twice, but is no list")
-        return [item for word in words for item in _items(word.text, parts, root)]
-    except ValueError as fault:
-        raise click.UsageError(f"The argument {key!r}: {fault}") from None
-
-
-def _decoded(text: str, key: str) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
-        raise click.UsageError(f"{key} is not valid JSON: {fault}") from None
-
-
-def _option(text: str, options: list[Any]) -> Any:
-    if text in options:
-        return text
-    value = _literal(text)
-    for option in options:
-        if type(option) is type(value) and option == value:
-            return option
-    raise ValueError(f"expected one of {listing(options)}, got {quoted(text)}")
-
-
-# --- readers by type: the value, or _NONE if the text is not of that type -----------------------------------------
-
-_NONE: Final = object()
-_Reader = Callable[[str, list[JsonObject], JsonObject], Any]
-
-
-def _null(text: str, _parts: list[JsonObject], _root: JsonObject) -> Any:
-    return None if text in {"", "null"} else _NONE
-
-
-def _boolean(text: str, _parts: list[JsonObject], _root: JsonObject) -> Any:
-    word = text.strip().lower()
-    return True if word in TRUE else False if word in FALSE else _NONE
-
-
-def _integer(text: str, _parts: list[JsonObject], _root: JsonObject) -> Any:
-    if not _WHOLE.fullmatch(text.strip()):
-        return _NONE
-    value = int(text)
-    if value not in INTEGERS:
-        raise ValueError(f"expected a whole number of at most 64 bits, got {quoted(text)}")
-    return value
-
-
-def _number(text: str, parts: list[JsonObject], root: JsonObject) -> Any:
-    if not _NUMBER.fullmatch(text.strip()):
-        return _NONE
-    whole = _integer(text, parts, root)
-    value = float(text) if whole is _NONE else whole
-    if value in {float("inf"), float("-inf")}:
-        raise ValueError(f"expected a number, got {quoted(text)}, which is too large for one")
-    return value
-
-
-def _array(text: str, parts: list[JsonObject], root: JsonObject) -> Any:
-    return _items(text, parts, root)
-
-
-def _items(text: str, parts: list[JsonObject], root: JsonObject) -> list[Any]:
-    """``a,b`` or ``["a", "b"]``."""
-    if text.lstrip().startswith("["):
-        value = _literal(text)
-        if isinstance(value, list):
-            return value
-    if not text.strip():
-        return []
-    schema = next((part["items"] for part in parts if "items" in part), True)
-    return [convert(item.strip(), schema, root) for item in text.split(",")]
-
-
-def _object(text: str, _parts: list[JsonObject], _root: JsonObject) -> Any:
-    value = _literal(text)
-    return value if isinstance(value, dict) else _NONE
-
-
-_READERS: Final[dict[str, _Reader]] = {
-    "null": _null,
-    "boolean": _boolean,
-    "integer": _integer,
-    "number": _number,
-    "array": _array,
-    "object": _object,
+_NO_JSON: Final = object()
+_TYPES: Final[Mapping[type, frozenset[str]]] = {
+    NoneType: frozenset({"null"}),
+    bool: frozenset({"boolean"}),
+    int: frozenset({"integer", "number"}),
+    float: frozenset({"number"}),
+    str: frozenset({"string"}),
+    list: frozenset({"array"}),
+    dict: frozenset({"object"}),
 }
-_WORDS: Final = {
+"""The JSON types of a value."""
+_EXPECTED: Final = {
     "boolean": "true or false",
     "integer": "a whole number",
     "number": "a number",
@@ -211,133 +40,209 @@ _WORDS: Final = {
 }
 
 
+class Argument(NamedTuple):
+    """One ``key=value``, or ``key:=value`` if the value is JSON."""
+
+    key: str
+    text: str
+    is_json: bool
+
+
+def read_argument(text: str) -> Argument:
+    key, equals, value = text.partition("=")
+    is_json = key.endswith(":")
+    key = key[:-1] if is_json else key
+    if not equals or not key:
+        raise click.UsageError(f"{text!r} is not an argument: write key=value or key:=json")
+    return Argument(key, value, is_json)
+
+
+def read_json(text: str) -> JsonObject:
+    """Read the value of ``--json``."""
+    value = _decoded(text, "--json")
+    if type(value) is not dict:
+        raise click.UsageError(f"--json takes an object such as '{{\"key\": 1}}', got {quoted(value)}")
+    return value
+
+
+def tool_arguments(words: Sequence[str], base: JsonObject, schema: JsonObject) -> JsonObject:
+    """Return ``base`` with the arguments in ``words``; raise a usage error if they do not fit the input schema."""
+    given: dict[str, list[Argument]] = {}
+    for argument in map(read_argument, words):
+        given.setdefault(argument.key, []).append(argument)
+    for key in (*given, *base):
+        if not _knows(schema, key):
+            raise click.UsageError(_unknown(key, schema))
+    arguments = {**base, **{key: _value(key, of_key, schema) for key, of_key in given.items()}}
+    _require(arguments, schema)
+    _check(arguments, schema)
+    return arguments
+
+
+def prompt_arguments(words: Sequence[str], base: JsonObject, known: Sequence[PromptArgument]) -> dict[str, str]:
+    """Return the arguments of a prompt, which are strings."""
+    properties = {argument.name: {"type": "string", "description": argument.description or ""} for argument in known}
+    return tool_arguments(words, base, _of_strings(properties, [a.name for a in known if a.required]))
+
+
+def template_arguments(words: Sequence[str], base: JsonObject, variables: Sequence[str]) -> dict[str, str]:
+    """Return the variables of a resource template, which are strings."""
+    return tool_arguments(words, base, _of_strings({name: {"type": "string"} for name in variables}, variables))
+
+
+def convert(text: str, schema: JsonObject, steps: Sequence[str | int] = ()) -> Any:
+    """Return the text as the value that the schema asks for at ``steps``; raise ValueError if it is no such value."""
+    kinds = {kind for part in schemas_at(schema, steps) for kind in _kinds(part)}
+    literal = _literal(text)
+    if not kinds:
+        return text if literal is _NO_JSON else literal
+    if "string" in kinds:
+        # Any text is a string, so values of other types must be written as in JSON.
+        return literal if literal is not None and kinds & _kinds_of(literal) - {"string"} else text
+    word = text.strip().lower()
+    if "null" in kinds and text in {"", "null"}:
+        return None
+    if "boolean" in kinds and word in TRUE | FALSE:
+        return word in TRUE
+    if kinds & {"integer", "number"} and _WHOLE.fullmatch(word):
+        return _whole(word)
+    if "number" in kinds and _NUMBER.fullmatch(word):
+        return _finite(word)
+    if "array" in kinds:
+        return _items(text, schema, steps)
+    if "object" in kinds and isinstance(literal, dict):
+        return literal
+    expected = " or ".join(words for kind, words in _EXPECTED.items() if kind in kinds) or "another type"
+    raise ValueError(f"expected {expected}, got {quoted(text)}")
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+def _value(key: str, arguments: list[Argument], schema: JsonObject) -> object:
+    if any(argument.is_json for argument in arguments):
+        if len(arguments) > 1:
+            raise click.UsageError(f"The argument {key!r} is given twice, once as JSON: give only the JSON")
+        return _decoded(arguments[0].text, key)
+    try:
+        if len(arguments) == 1:
+            return convert(arguments[0].text, schema, (key,))
+        if not any("array" in _kinds(part) for part in schemas_at(schema, (key,))):
+            raise ValueError("given twice, but not a list")
+        return [item for argument in arguments for item in _items(argument.text, schema, (key,))]
+    except ValueError as fault:
+        raise click.UsageError(f"The argument {key!r}: {fault}") from None
+
+
+def _items(text: str, schema: JsonObject, steps: Sequence[str | int]) -> list[Any]:
+    """Read ``a,b`` or ``["a", "b"]``."""
+    literal = _literal(text)
+    if isinstance(literal, list):
+        return literal
+    texts = text.split(",") if text.strip() else []
+    return [convert(item.strip(), schema, (*steps, place)) for place, item in enumerate(texts)]
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value not in INTEGERS:
+        raise ValueError(f"expected a whole number of at most 64 bits, got {quoted(text)}")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in {float("inf"), float("-inf")}:
+        raise ValueError(f"expected a number, got {quoted(text)}, which is too large")
+    return value
+
+
+def _decoded(text: str, key: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        raise click.UsageError(f"{key} is not valid JSON: {fault}") from None
+
+
 def _literal(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _NONE
-
-
-def _wanted(kinds: set[str]) -> str:
-    return " or ".join(words for kind, words in _WORDS.items() if kind in kinds) or "another type"
+        return _NO_JSON
 
 
 # --- schemas ------------------------------------------------------------------------------------------------------
 
 
-def _part(schema: JsonObject, key: str) -> object:
-    """The schema of one argument; None if the tool knows none of that name."""
+def _of_strings(properties: JsonObject, required: Sequence[str]) -> JsonObject:
+    return {"properties": properties, "required": list(required), "additionalProperties": False}
+
+
+def _properties(schema: JsonObject) -> JsonObject:
     properties = schema.get("properties")
-    if isinstance(properties, dict) and key in properties:
-        return properties[key]
-    patterns = schema.get("patternProperties")
-    rest = schema.get("additionalProperties", not properties or bool(patterns))
-    return None if rest is False else rest
+    return properties if isinstance(properties, dict) else {}
 
 
-def _alternatives(schema: object, root: JsonObject, depth: int = 0) -> Iterator[JsonObject]:
-    """The schemas that a value may follow: references resolved, ``anyOf`` and its like opened."""
-    if not isinstance(schema, dict) or depth > _DEEPEST:
-        yield {}
-        return
-    found = False
-    if isinstance(pointer := schema.get("$ref"), str):
-        found = True
-        yield from _alternatives(_at(pointer, root), root, depth + 1)
-    for keyword in ("anyOf", "oneOf", "allOf"):
-        choices = schema.get(keyword)
-        for choice in choices if isinstance(choices, list) else ():
-            found = True
-            yield from _alternatives(choice, root, depth + 1)
-    if not found or "type" in schema:
-        yield schema
+def _knows(schema: JsonObject, key: str) -> bool:
+    properties = _properties(schema)
+    allows_more = schema.get("additionalProperties", not properties or bool(schema.get("patternProperties")))
+    return key in properties or allows_more is not False
 
 
-def _at(pointer: str, root: JsonObject) -> object:
-    place: Any = root
-    if not pointer.startswith("#/"):
-        return {}
-    for step in pointer[2:].split("/"):
-        place = place.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(place, dict) else None
-    return place
-
-
-def _options(schema: JsonObject) -> list[Any]:
-    if "const" in schema:
-        return [schema["const"]]
-    options = schema.get("enum")
-    return options if isinstance(options, list) else []
-
-
-def _kinds(schema: JsonObject) -> set[str]:
-    """The types that a schema names or implies; none where it allows any."""
-    kind = schema.get("type")
-    if isinstance(kind, str):
-        return {kind}
-    if isinstance(kind, list):
-        return {one for one in kind if isinstance(one, str)}
-    if options := _options(schema):
-        return {kind for option in options for kind in _kinds_of(option)}
-    if "properties" in schema:
-        return {"object"}
-    return {"array"} if "items" in schema else set()
-
-
-def _kinds_of(value: object) -> set[str]:
-    match value:
-        case None:
-            return {"null"}
-        case bool():
-            return {"boolean"}
-        case int():
-            return {"integer", "number"}
-        case float():
-            return {"number"}
-        case str():
-            return {"string"}
-        case list():
-            return {"array"}
-        case dict():
-            return {"object"}
+def _kinds(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The types that a schema names or implies; none if it allows any."""
+    match schema:
+        case {"type": str(kind)}:
+            return frozenset({kind})
+        case {"type": list(kinds)}:
+            return frozenset(kind for kind in kinds if isinstance(kind, str))
+        case {"const": value}:
+            return _kinds_of(value)
+        case {"enum": [_, *_] as options}:
+            return frozenset[str]().union(*map(_kinds_of, options))
+        case {"properties": _}:
+            return frozenset({"object"})
+        case {"items": _}:
+            return frozenset({"array"})
         case _:
-            return set()
+            return frozenset()
 
 
-# --- the whole ----------------------------------------------------------------------------------------------------
+def _kinds_of(value: object) -> frozenset[str]:
+    return _TYPES.get(type(value), frozenset())
 
 
 def _unknown(key: str, schema: JsonObject) -> str:
-    known: list[str] = list(schema.get("properties") or {})
+    known = list(_properties(schema))
     if not known:
-        return f"There is no argument {key!r}: it takes none"
+        return f"There is no argument {key!r}: no arguments are taken"
     close = difflib.get_close_matches(key, known, n=1)
     meant = f" Did you mean {close[0]}?" if close else ""
-    return f"There is no argument {key!r}. It knows {', '.join(known)}.{meant}"
+    return f"There is no argument {key!r}. Known arguments: {', '.join(known)}.{meant}"
 
 
 def _require(arguments: Mapping[str, object], schema: JsonObject) -> None:
     required = schema.get("required")
-    missing = [key for key in required if key not in arguments] if isinstance(required, list) else []
-    if not missing:
-        return
-    properties: JsonObject = schema.get("properties") or {}
-    lines = [_missing(key, properties.get(key)) for key in missing]
-    noun = "argument is" if len(missing) == 1 else "arguments are"
-    raise click.UsageError("\n  ".join([f"{len(missing)} {noun} missing:", *lines]))
+    names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    missing = [name for name in names if name not in arguments]
+    if missing:
+        noun = "argument is" if len(missing) == 1 else "arguments are"
+        lines = [_missing(name, _properties(schema).get(name)) for name in missing]
+        raise click.UsageError("\n  ".join([f"{len(missing)} {noun} missing:", *lines]))
 
 
-def _missing(key: str, schema: object) -> str:
+def _missing(name: str, schema: object) -> str:
     description = schema.get("description") if isinstance(schema, dict) else None
-    return f"{key}=...  {description}" if description else f"{key}=..."
+    return f"{name}=...  {description}" if description else f"{name}=..."
 
 
 def _check(arguments: JsonObject, schema: JsonObject) -> None:
     try:
         shape = raw_shape({"type": "object", **schema})
     except (ValueError, TypeError):
-        # A schema that we cannot use: the server will say what it thinks.
+        # We cannot use this schema: the server will check the arguments.
         return
     try:
         shape.read(arguments)
     except Mismatch as fault:
-        raise click.UsageError(f"The arguments do not fit: {fault}") from None
+        raise click.UsageError(f"Invalid arguments: {fault}") from None

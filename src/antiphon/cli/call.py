@@ -1,160 +1,39 @@
-"""``antiphon call``: a tool, a prompt or a resource of a server, with its questions asked in the terminal."""
+"""``antiphon call`` and ``antiphon resume``: call a tool, a prompt or a resource, and answer what the server asks."""
 
 import asyncio
 import os
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
-from antiphon.cli import exit_codes as exits
-from antiphon.cli.arguments import prompt_arguments, read_json, read_word, tool_arguments
-from antiphon.cli.exit_codes import Failed
+from antiphon.cli import exit_codes
+from antiphon.cli.arguments import prompt_arguments, read_argument, read_json, template_arguments, tool_arguments
 from antiphon.cli.listing import Listing, listed, show_listing
-from antiphon.cli.output import Result, line, show, visible
-from antiphon.cli.target import Desk, Options, Peer, read_headers, read_peer, shared_options
+from antiphon.cli.output import Result, indented, show
+from antiphon.cli.target import CallOptions, CommandClient, ServerTarget, read_headers, read_target, shared_options
+from antiphon.client.client import Client
 from antiphon.client.results import Complete, InputNeeded, Pending
 from antiphon.errors import Refused
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
-from antiphon.types import JsonObject
+from antiphon.testing.report.escaping import counted, line, visible
+from antiphon.types import JsonObject, Prompt, Tool
 from antiphon.uri import Template, is_template
 
-# Waiting calls in files: the Pending, and where its server is.
-
+Offer = TypeVar("Offer", Tool, Prompt)
 
 _OTHERS: Final = 0o077
-"""The permissions of everybody but the owner."""
+"""The file permissions of users other than the owner."""
 
 
-class _Question(msgspec.Struct):
-    method: str
-    params: JsonObject = {}
-
-
-class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call that waits, as it is kept."""
-
-    target: str
-    pending: JsonObject
-    cwd: str | None = None
-    """The folder that a command is started in."""
-
-    def call(self) -> Pending:
-        call = Pending.from_json(msgspec.json.encode(self.pending))
-        msgspec.convert(call.questions, dict[str, _Question])
-        return call
-
-
-def check_new(path: Path) -> None:
-    """A usage error if a waiting call could not be written here; better said before the call than after it."""
-    if path.exists():
-        raise click.UsageError(f"{path} exists: resume the call that waits there, or choose another file")
-    if not path.absolute().parent.is_dir():
-        raise click.UsageError(f"There is no folder {path.absolute().parent}")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise click.UsageError(f"Nothing can be written to {path.absolute().parent}")
-
-
-def write(path: Path, peer: Peer, pending: Pending) -> None:
-    """Write the file at once or not at all. The token in it is a bearer credential: nobody else may read it."""
-    kept = Waiting(target=peer.text, cwd=peer.folder, pending=msgspec.to_builtins(pending))
-    path = path.absolute()
-    try:
-        _replace(path, msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
-    except OSError as fault:
-        raise Failed(f"The waiting call cannot be written to {path}: {fault.strerror}") from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    # mkstemp gives mode 0600.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def read(path: Path, target: str | None) -> tuple[Peer, Pending]:
-    """The call that waits in a file, and its server; ``target`` takes the place of the one in the file."""
-    try:
-        kept = msgspec.json.decode(path.read_bytes(), type=Waiting)
-        pending = kept.call()
-    except OSError as fault:
-        raise click.UsageError(f"Cannot read {path}: {fault.strerror}") from None
-    except (msgspec.MsgspecError, ValueError) as fault:
-        raise click.UsageError(f"{path} holds no waiting call: {fault}") from None
-    if target is not None:
-        return read_peer(target), pending
-    peer = read_peer(kept.target, kept.cwd)
-    if peer.command is not None and not _is_ours(path):
-        raise click.UsageError(
-            f"{path} would start a command, {visible(kept.target)!r}, but it is not yours alone to write:"
-            " name the server yourself with --target, or chmod 600 the file if you trust it"
-        )
-    return peer, pending
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether nobody else can have put the command there."""
-    if os.name == "nt":
-        return True
-    found = path.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
-
-
-# The rounds of a call that waits: answered here, or left for another time.
-
-
-async def go_on(
-    desk: Desk, pending: Pending, *, ask: Callable[[Pending], bool], keep: Callable[[Pending], None]
-) -> Result | Pending:
-    """To the result, or to a round whose questions ``ask`` does not want put to a person.
-
-    ``keep`` gets every round that the server asks on the way, before anybody is asked.
-    """
-    pause = FIRST_PAUSE
-    while True:
-        if pending.questions:
-            if not desk.respondent.knows(pending) and not ask(pending):
-                return pending
-            responses = await desk.respondent.answer(pending, desk.client.server)
-        else:
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LAST_PAUSE)
-            responses = {}
-        outcome = await desk.client.resume(pending, responses)
-        if isinstance(outcome, Complete):
-            return outcome.result
-        pending = outcome
-        keep(pending)
-
-
-def left(path: Path | None, peer: Peer, pending: Pending) -> int:
-    """Keep a call that waits, and say what it waits for; its exit code."""
-    assert path is not None
-    write(path, peer, pending)
-    count = len(pending.questions)
-    click.echo(f"The call waits in {path} for {count} answer{'' if count == 1 else 's'}:", err=True)
-    for key, request in pending.questions.items():
-        message = (request.get("params") or {}).get("message") or request.get("method")
-        click.echo(f"  {line(key)}: {line(str(message))}", err=True)
-    click.echo(f"Go on with  antiphon resume {path}", err=True)
-    return exits.WAITING
-
-
-@click.command("call", epilog=exits.TABLE)
+@click.command("call", epilog=exit_codes.TABLE)
 @click.argument("target")
 @click.argument("name", required=False)
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--json", "json_", metavar="OBJECT", help="The arguments as JSON; KEY=VALUE goes before it.")
+@click.option("--json", "json_", metavar="OBJECT", help="The arguments as JSON; KEY=VALUE overrides it.")
 @click.option("--prompt", "kind", flag_value="prompt", help="NAME is a prompt.")
 @click.option("--resource", "kind", flag_value="resource", help="NAME is the URI of a resource, or a template.")
 @click.option("--era", metavar="ERA", default="auto", show_default=True, help="The protocol: auto, or 2026-07-28.")
@@ -172,10 +51,10 @@ def call_command(
     header: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Call the tool NAME of the server at TARGET; without NAME, list what it offers.
+    """Call the tool NAME of the server at TARGET. Without NAME, list what the server offers.
 
-    TARGET is a URL, a Python file, or a command in quotes. Values are read as the tool's input schema says; KEY:=VALUE
-    gives any value as JSON. What the server asks is asked here.
+    TARGET is a URL, a Python file, or a command in quotes. The tool's input schema determines the type of each value;
+    KEY:=VALUE passes any value as JSON. The server's questions are asked in the terminal.
 
     \b
     antiphon call notes.py
@@ -186,77 +65,145 @@ def call_command(
     """
     if name is None and (kind or json_):
         raise click.UsageError("--prompt, --resource and --json need a NAME to call")
-    peer = read_peer(target)
-    settings = Options(peer=peer, headers=read_headers(header, peer), **options)
+    server = read_target(target)
+    settings = CallOptions(target=server, headers=read_headers(header, server), **options)
     base = {} if json_ is None else read_json(json_)
     for word in words:
-        read_word(word)
+        read_argument(word)
     if settings.pending is not None:
-        check_new(settings.pending)
+        _check_new(settings.pending)
     if name is None:
-        show_listing(exits.run(_listed(settings)), settings.output)
+        show_listing(exit_codes.run(_list(settings)), settings.output)
         return
-    outcome = exits.run(_called(settings, kind or "tool", name, words, base))
+    outcome = exit_codes.run(_call(settings, kind or "tool", name, words, base))
     if isinstance(outcome, Pending):
-        ctx.exit(left(settings.pending, peer, outcome))
+        assert settings.pending is not None
+        ctx.exit(_keep(settings.pending, server, outcome))
     if show(outcome, name=name, output=settings.output, folder=settings.save):
-        ctx.exit(exits.TOOL_ERROR)
+        ctx.exit(exit_codes.TOOL_ERROR)
 
 
-async def _listed(options: Options) -> Listing:
-    desk = Desk(options, auto=True)
-    async with desk.open() as client:
+@click.command("resume", epilog=exit_codes.TABLE)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--target", metavar="TARGET", help="The server, if it is not where the file says.")
+@shared_options
+@click.pass_context
+def resume_command(
+    ctx: click.Context, /, *, file: Path, target: str | None, header: tuple[str, ...], **options: Any
+) -> None:
+    """Continue the call that waits in FILE, written by 'antiphon call --pending FILE'.
+
+    Its questions are asked in the terminal, or answered with --answers. FILE holds the current round: it is rewritten
+    when the server asks again, kept when the call fails, and removed when the result arrives. With --pending, only the
+    questions of FILE are asked, and further ones are written.
+
+    \b
+    antiphon resume waiting.json
+    antiphon resume waiting.json --answers yes.yaml --pending next.json
+    """
+    server, pending = _load(file, target)
+    settings = CallOptions(target=server, headers=read_headers(header, server), **options)
+    kept = settings.pending or file
+    if kept.resolve() != file.resolve():
+        _check_new(kept)
+    outcome = exit_codes.run(_resume(settings, file, pending))
+    if isinstance(outcome, Pending):
+        code = _keep(kept, server, outcome)
+        if kept.resolve() != file.resolve():
+            file.unlink(missing_ok=True)
+        ctx.exit(code)
+    # The call is done: sending it again could repeat its effects.
+    file.unlink(missing_ok=True)
+    name = str(pending.params.get("name") or pending.params.get("uri") or "result")
+    if show(outcome, name=name, output=settings.output, folder=settings.save):
+        ctx.exit(exit_codes.TOOL_ERROR)
+
+
+# --- calling ------------------------------------------------------------------------------------------------------
+
+
+async def _list(options: CallOptions) -> Listing:
+    async with CommandClient(options, auto=True).open() as client:
         return await listed(client)
 
 
-async def _called(options: Options, kind: str, name: str, words: tuple[str, ...], base: JsonObject) -> Result | Pending:
-    """The result; or, with --pending, the round that is to be kept instead of asked."""
-    desk = Desk(options, auto=options.pending is None, tapped=options.pending is not None)
-    async with desk.open():
-        call = await _prepared(desk, kind, name, words, base)
+async def _call(
+    options: CallOptions, kind: str, name: str, words: tuple[str, ...], base: JsonObject
+) -> Result | Pending:
+    """Return the result; or, with --pending, the round that waits for answers."""
+    caller = CommandClient(options, auto=options.pending is None)
+    async with caller.open() as client:
+        call = await _prepared(client, kind, name, words, base)
         try:
-            return await call()
+            return await call
         except InputNeeded as needed:
-            return await go_on(desk, needed.pending, ask=lambda _: False, keep=lambda _: None)
+            return await _continue(caller, needed.pending, ask=lambda _: False, keep=lambda _: None)
+
+
+async def _resume(options: CallOptions, file: Path, pending: Pending) -> Result | Pending:
+    caller = CommandClient(options, auto=False)
+    async with caller.open() as client:
+        try:
+            # Questions are shown with the server's name. An unreachable server fails before they are asked.
+            await client.discover()
+        except Refused as fault:
+            caller.tell(f"  the server does not identify itself: {line(str(fault))}")
+        return await _continue(
+            caller,
+            pending,
+            ask=lambda waits: options.pending is None or waits is pending,
+            keep=lambda waits: _save(file, options.target, waits),
+        )
+
+
+async def _continue(
+    caller: CommandClient, pending: Pending, *, ask: Callable[[Pending], bool], keep: Callable[[Pending], None]
+) -> Result | Pending:
+    """Return the result, or the first round that ``ask`` refuses and the file of answers does not answer.
+
+    ``keep`` gets every round that the server asks on the way, before it is answered.
+    """
+    pause = FIRST_PAUSE
+    while True:
+        if pending.questions:
+            if not caller.respondent.knows(pending) and not ask(pending):
+                return pending
+            responses = await caller.respondent.answer(pending, caller.client.server)
+        else:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE)
+            responses = {}
+        outcome = await caller.client.resume(pending, responses)
+        if isinstance(outcome, Complete):
+            return outcome.result
+        pending = outcome
+        keep(pending)
 
 
 async def _prepared(
-    desk: Desk, kind: str, name: str, words: tuple[str, ...], base: JsonObject
-) -> Callable[[], Awaitable[Result]]:
-    """The call with its arguments, converted and checked."""
+    client: Client, kind: str, name: str, words: tuple[str, ...], base: JsonObject
+) -> Awaitable[Result]:
+    """Return the call, to be awaited, with its arguments converted and checked."""
     match kind:
         case "prompt":
-            filled = await _prompt_arguments(desk, name, words, base)
-            return lambda: desk.client.get_prompt(name, filled, progress=desk.bar.report)
+            prompt = await _named(name, "prompt", client.list_prompts())
+            return client.get_prompt(name, prompt_arguments(words, base, prompt.arguments))
         case "resource":
-            uri = _uri(name, words, base)
-            return lambda: desk.client.read_resource(uri, progress=desk.bar.report)
+            return client.read_resource(_uri(name, words, base))
         case _:
-            arguments = await _tool_arguments(desk, name, words, base)
-            return lambda: desk.client.call_tool(name, arguments, progress=desk.bar.report)
+            tool = await _named(name, "tool", client.list_tools())
+            return client.call_tool(name, tool_arguments(words, base, tool.input_schema))
 
 
-async def _tool_arguments(desk: Desk, name: str, words: tuple[str, ...], base: JsonObject) -> JsonObject:
+async def _named(name: str, noun: str, offers: AsyncIterable[Offer]) -> Offer:
     names: list[str] = []
-    async for tool in desk.client.list_tools():
-        if tool.name == name:
-            return tool_arguments(words, base, tool.input_schema)
-        names.append(tool.name)
-    hint = " Read a resource with --resource." if ":" in name else ""
-    raise click.UsageError(f"There is no tool {name!r}. {_known('tools', names)}{hint}")
-
-
-async def _prompt_arguments(desk: Desk, name: str, words: tuple[str, ...], base: JsonObject) -> dict[str, str]:
-    names: list[str] = []
-    async for prompt in desk.client.list_prompts():
-        if prompt.name == name:
-            return prompt_arguments(words, base, prompt.arguments)
-        names.append(prompt.name)
-    raise click.UsageError(f"There is no prompt {name!r}. {_known('prompts', names)}")
-
-
-def _known(noun: str, names: list[str]) -> str:
-    return f"The server's {noun}: {', '.join(map(line, names))}." if names else f"The server has no {noun}."
+    async for offer in offers:
+        if offer.name == name:
+            return offer
+        names.append(offer.name)
+    known = f"The server's {noun}s: {', '.join(map(line, names))}." if names else f"The server has no {noun}s."
+    hint = " Read a resource with --resource." if noun == "tool" and ":" in name else ""
+    raise click.UsageError(f"There is no {noun} {name!r}. {known}{hint}")
 
 
 def _uri(name: str, words: tuple[str, ...], base: JsonObject) -> str:
@@ -268,72 +215,100 @@ def _uri(name: str, words: tuple[str, ...], base: JsonObject) -> str:
         template = Template(name)
     except ValueError as fault:
         raise click.UsageError(str(fault)) from None
-    schema: JsonObject = {
-        "properties": {variable: {"type": "string"} for variable in template.variables},
-        "required": list(template.variables),
-        "additionalProperties": False,
-    }
-    return template.expand(**tool_arguments(words, base, schema))
+    return template.expand(**template_arguments(words, base, template.variables))
 
 
-# ``antiphon resume``: goes on with a call that waits in a file.
+# --- files of waiting calls ---------------------------------------------------------------------------------------
 
 
-@click.command("resume", epilog=exits.TABLE)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--target", metavar="TARGET", help="Where the server is, if no longer where the file says.")
-@shared_options
-@click.pass_context
-def resume_command(
-    ctx: click.Context, /, *, file: Path, target: str | None, header: tuple[str, ...], **options: Any
-) -> None:
-    """Go on with the call that waits in FILE, which 'antiphon call --pending FILE' wrote.
-
-    Its questions are asked here, or answered with --answers. FILE always holds the round that waits: it changes when
-    the server asks anew, stays when anything fails, and is removed when the call has come to its result. With
-    --pending, only the questions of FILE are asked, and further ones are written.
-
-    \b
-    antiphon resume waiting.json
-    antiphon resume waiting.json --answers yes.yaml --pending next.json
-    """
-    peer, pending = read(file, target)
-    settings = Options(peer=peer, headers=read_headers(header, peer), **options)
-    if settings.pending is not None and not _same(settings.pending, file):
-        check_new(settings.pending)
-    outcome = exits.run(_resumed(settings, file, pending))
-    if isinstance(outcome, Pending):
-        ctx.exit(_left(settings, file, outcome))
-    # The call is done: sent again, it might do twice what it did.
-    file.unlink(missing_ok=True)
-    name = str(pending.params.get("name") or pending.params.get("uri") or "result")
-    if show(outcome, name=name, output=settings.output, folder=settings.save):
-        ctx.exit(exits.TOOL_ERROR)
+class _KeptQuestion(msgspec.Struct):
+    method: str
+    params: JsonObject = {}
 
 
-async def _resumed(options: Options, file: Path, pending: Pending) -> Result | Pending:
-    desk = Desk(options, auto=False, tapped=True)
-    async with desk.open() as client:
-        try:
-            # Who asks, before anybody is asked; and whether anybody is there to be answered.
-            await client.discover()
-        except Refused as fault:
-            desk.tell(f"  the server does not say who it is: {line(str(fault))}")
-        return await go_on(
-            desk,
-            pending,
-            ask=lambda waits: options.pending is None or waits is pending,
-            keep=lambda waits: write(file, options.peer, waits),
+class WaitingCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that waits for answers, as it is kept in a file."""
+
+    target: str
+    pending: JsonObject
+    cwd: str | None = None
+    """The folder that a command is started in."""
+
+    def call(self) -> Pending:
+        call = Pending.from_json(msgspec.json.encode(self.pending))
+        msgspec.convert(call.questions, dict[str, _KeptQuestion])
+        return call
+
+
+def _check_new(path: Path) -> None:
+    """Raise a usage error if a waiting call could not be written here, before anything is called."""
+    folder = path.absolute().parent
+    if path.exists():
+        raise click.UsageError(f"{path} exists: resume the call that waits there, or choose another file")
+    if not folder.is_dir():
+        raise click.UsageError(f"There is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise click.UsageError(f"Cannot write to {folder}")
+
+
+def _keep(path: Path, target: ServerTarget, pending: Pending) -> int:
+    """Save a waiting call, print its questions, and return the exit code."""
+    _save(path, target, pending)
+    click.echo(f"The call waits in {path} for {counted(len(pending.questions), 'answer')}:", err=True)
+    for key, request in pending.questions.items():
+        message = (request.get("params") or {}).get("message") or request.get("method")
+        click.echo(f"  {line(key)}: {line(str(message))}", err=True)
+    click.echo(f"Continue with  antiphon resume {path}", err=True)
+    return exit_codes.WAITING
+
+
+def _save(path: Path, target: ServerTarget, pending: Pending) -> None:
+    """Write the file, completely or not at all, readable by the owner only: its token is a bearer credential."""
+    waiting = WaitingCall(target=target.text, cwd=target.folder, pending=msgspec.to_builtins(pending))
+    path = path.absolute()
+    try:
+        _replace(path, f"{indented(waiting)}\n".encode())
+    except OSError as fault:
+        raise exit_codes.Failed(f"Cannot write the waiting call to {path}: {fault.strerror}") from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    # mkstemp gives mode 0600.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _load(path: Path, target: str | None) -> tuple[ServerTarget, Pending]:
+    """Return the call that waits in a file, and its server: ``target``, else the one in the file."""
+    try:
+        waiting = msgspec.json.decode(path.read_bytes(), type=WaitingCall)
+        pending = waiting.call()
+    except OSError as fault:
+        raise click.UsageError(f"Cannot read {path}: {fault.strerror}") from None
+    except (msgspec.MsgspecError, ValueError) as fault:
+        raise click.UsageError(f"{path} holds no waiting call: {fault}") from None
+    if target is not None:
+        return read_target(target), pending
+    server = read_target(waiting.target, waiting.cwd)
+    if server.command is not None and not _is_ours(path):
+        raise click.UsageError(
+            f"{path} starts the command {visible(waiting.target)!r}, but other users may have written it:"
+            " name the server with --target, or chmod 600 the file if you trust it"
         )
+    return server, pending
 
 
-def _left(options: Options, file: Path, pending: Pending) -> int:
-    path = options.pending or file
-    code = left(path, options.peer, pending)
-    if not _same(path, file):
-        file.unlink(missing_ok=True)
-    return code
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+def _is_ours(path: Path) -> bool:
+    """Whether only this user can have written the file."""
+    if os.name == "nt":
+        return True
+    found = path.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS

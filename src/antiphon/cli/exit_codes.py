@@ -1,4 +1,4 @@
-"""How a call ends: its exit code, and what is said of a failure. No traceback is for the user."""
+"""Exit codes of calls, and the message for each failure. The user never sees a traceback."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,12 +7,11 @@ from typing import Any, Final, TypeVar
 import click
 from click.exceptions import Exit
 
-from antiphon.cli.output import visible
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, Refused
+from antiphon.testing.report.escaping import visible
 
 T = TypeVar("T")
 
-DONE: Final = 0
 TOOL_ERROR: Final = 1
 WAITING: Final = 5
 INTERRUPTED: Final = 130
@@ -31,19 +30,19 @@ _MISSING_CAPABILITY: Final = -32021
 
 
 class Failed(click.ClickException):
-    """The call came to nothing."""
+    """The call failed."""
 
     exit_code = 3
 
 
 class Unanswered(click.ClickException):
-    """A question of the server that nobody here could answer."""
+    """A question of the server could not be answered."""
 
     exit_code = 4
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """What the work returns; or the command's end, with the exit code that belongs to it."""
+    """Run a coroutine and return its result; turn failures into the command's exit codes."""
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
@@ -56,20 +55,20 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def explained(fault: CallFailed) -> str:
-    """What went wrong, and what can be done about it from the command line."""
+    """Return what went wrong, and what can be done about it on the command line."""
     text = str(fault)
     if isinstance(fault, Disconnected) and "exit code 0" in text:
-        return f"{text} before it answered: it may not be a server, or serve something else than standard streams"
+        return f"{text} before it answered: it may not be an MCP server, or does not serve standard streams"
     if not isinstance(fault, Refused):
         return text
     if fault.code is not None:
         text = f"The server refused: {text} (error {fault.code})"
     if "requestState" in text:
-        text += ". The call waited too long, or the server no longer has the key that it had (ANTIPHON_KEYS)"
+        text += ". The call has waited too long, or the server has another key now (ANTIPHON_KEYS)"
     if fault.status == 401:
-        text += ": give a token with --header 'Authorization: Bearer ...'"
+        text += ": pass a token with --header 'Authorization: Bearer ...'"
     if fault.code == _MISSING_CAPABILITY and "roots" in str(fault.data):
-        text += ". Give it roots with --root PATH"
+        text += ". Pass roots with --root PATH"
     if fault.retry_after is not None:
-        text += f". It can be tried again in {fault.retry_after:.0f} seconds"
+        text += f". Retry in {fault.retry_after:.0f} seconds"
     return text

@@ -1,4 +1,4 @@
-"""The fields of a form, as a terminal asks for them."""
+"""The fields of a form: what each one is, and a widget that asks for it. Esc leaves any widget."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
 
 from antiphon.cli.arguments import INTEGERS, convert
-from antiphon.cli.output import line
 from antiphon.shapes import Mismatch
 from antiphon.shapes.form_schema import checked_definition, options_of, read_value
 from antiphon.shapes.mismatch import quoted
+from antiphon.testing.report.escaping import line
 from antiphon.types import JsonObject
 
 Kind = Literal["text", "number", "boolean", "choice", "several", "date", "date-time", "other"]
@@ -34,7 +34,7 @@ class Option(NamedTuple):
     title: str
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
+class FormField(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     schema: JsonObject
     kind: Kind
@@ -47,8 +47,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str:
-        told = self.schema.get("description")
-        return line(told) if isinstance(told, str) else ""
+        text = self.schema.get("description")
+        return line(text) if isinstance(text, str) else ""
 
     @property
     def default(self) -> Any:
@@ -64,7 +64,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hint(self) -> str:
-        """What may be entered: bounds, formats, and whether it may be left out."""
+        """What may be entered: bounds, format, and whether it may be left empty."""
         parts = [_bounds(self.schema, self.kind)]
         if self.kind == "other":
             parts.append("as JSON")
@@ -73,7 +73,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(part for part in parts if part)
 
     def shown(self, value: object) -> str:
-        """A value of this field as a person reads it."""
+        """Return a value of this field as a person reads it."""
         titles = {option.value: option.title for option in self.options} if self.kind in {"choice", "several"} else {}
         if isinstance(value, bool):
             return "yes" if value else "no"
@@ -84,9 +84,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(value).decode()
 
     def read(self, text: str) -> Any:
-        """What was typed, as the field's value; ValueError says what is wrong with it."""
+        """Return the value for what was typed; raise ValueError if it is not valid."""
         if self.kind == "other":
-            return convert(text, self.schema, self.schema)
+            return convert(text, self.schema)
         value: object = text
         if self.kind == "number":
             value = _number(text, whole=self.schema["type"] == "integer")
@@ -97,12 +97,12 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return self.check(value)
 
     def check(self, value: object) -> Any:
-        """The value, if it is a valid one; ValueError says what is wrong with it."""
+        """Return the value; raise ValueError if it is not valid."""
         return read_value(self.schema, value)
 
 
-def fields_of(schema: JsonObject) -> list[Field]:
-    """The fields of a form. One that the protocol's forms do not know is asked for as JSON."""
+def fields_of(schema: JsonObject) -> list[FormField]:
+    """Return the fields of a form. A field that the protocol does not allow is asked for as JSON."""
     properties = schema.get("properties")
     required = schema.get("required")
     names: list[Any] = required if isinstance(required, list) else []
@@ -110,13 +110,13 @@ def fields_of(schema: JsonObject) -> list[Field]:
     return [_field(name, definition, is_required=name in names) for name, definition in found]
 
 
-def _field(name: str, definition: object, *, is_required: bool) -> Field:
+def _field(name: str, definition: object, *, is_required: bool) -> FormField:
     schema: JsonObject = definition if isinstance(definition, dict) else {}
     try:
         kind = _kind(checked_definition(name, definition))
     except TypeError:
         kind = "other"
-    return Field(name=name, schema=schema, kind=kind, is_required=is_required)
+    return FormField(name=name, schema=schema, kind=kind, is_required=is_required)
 
 
 def _kind(schema: JsonObject) -> Kind:
@@ -171,7 +171,7 @@ def _number(text: str, *, whole: bool) -> int | float:
 
 
 def _with_offset(text: str) -> str:
-    """A moment without an offset is meant where the person is."""
+    """Return a date-time with the local offset, if it has none."""
     stripped = text.strip()
     try:
         moment = datetime.fromisoformat(stripped.upper())
@@ -182,24 +182,22 @@ def _with_offset(text: str) -> str:
     return (moment if moment.tzinfo is not None else moment.astimezone()).isoformat(timespec="seconds")
 
 
-# A widget for each kind of field. Esc leaves any of them.
-
+# --- widgets ------------------------------------------------------------------------------------------------------
 
 ABSENT: Final = object()
-"""The answer to a field that was left out."""
+"""The value of a field that was left out."""
 SEARCHED: Final = 12
 """With more options than this, typing filters them."""
 _ESCAPE: Final = 0.1
-"""Seconds after which an Esc is a key of its own, and not the beginning of an arrow."""
-_INDENT: Final = "  "
+"""Seconds after which Esc counts as a key, not as the start of an arrow key."""
 
 
 class Escaped(Exception):
     """Esc was pressed."""
 
 
-class _Unfit(Exception):
-    """What was given does not fit, and is to be asked for again."""
+class _Invalid(Exception):
+    """What was given is not valid: ask for it again."""
 
     def __init__(self, fault: ValueError, given: object) -> None:
         super().__init__(str(fault))
@@ -207,8 +205,8 @@ class _Unfit(Exception):
         self.given = given
 
 
-async def ask(field: Field, before: object, complain: Callable[[str], None]) -> Any:
-    """A valid value for a field, or ABSENT; ``before`` is what was answered to it earlier."""
+async def ask(field: FormField, before: object, complain: Callable[[str], None]) -> Any:
+    """Return a valid value for a field, or ABSENT; ``before`` is what was answered earlier."""
     while True:
         try:
             match field.kind:
@@ -220,21 +218,18 @@ async def ask(field: Field, before: object, complain: Callable[[str], None]) -> 
                     return await _several(field, before)
                 case _:
                     return await _typed(field, before)
-        except _Unfit as unfit:
-            complain(unfit.why)
-            before = unfit.given
+        except _Invalid as invalid:
+            complain(invalid.why)
+            before = invalid.given
 
 
 async def choose(message: str, choices: Sequence[tuple[str, object]], start: object = None) -> Any:
-    """One of several things to do."""
+    """Ask to choose one of several actions, and return its value."""
     options = [questionary.Choice(title, value) for title, value in choices]
     return await _put(questionary.select(message, options, default=_choice_of(options, start), instruction=" "))
 
 
-# --- by kind ------------------------------------------------------------------------------------------------------
-
-
-async def _typed(field: Field, before: object) -> Any:
+async def _typed(field: FormField, before: object) -> Any:
     start = field.default if before is ABSENT else before
     prefilled = "" if start is None else start if isinstance(start, str) else field.shown(start)
     keys: dict[str, Any] = {"key_bindings": _days()} if field.kind == "date" else {}
@@ -243,22 +238,22 @@ async def _typed(field: Field, before: object) -> Any:
     try:
         return _read(field, text)
     except ValueError as fault:
-        raise _Unfit(fault, text) from None
+        raise _Invalid(fault, text) from None
 
 
-def _read(field: Field, text: str) -> Any:
+def _read(field: FormField, text: str) -> Any:
     if text.strip() or text == field.default:
         return field.read(text)
     if field.is_required:
-        raise ValueError("this must be answered (Esc offers to decline or to cancel)")
+        raise ValueError("this field is required (Esc: decline or cancel)")
     return ABSENT
 
 
-async def _yes_or_no(field: Field, before: object) -> Any:
+async def _yes_or_no(field: FormField, before: object) -> Any:
     choices = [questionary.Choice("Yes", True, shortcut_key="y"), questionary.Choice("No", False, shortcut_key="n")]
     if not field.is_required and field.default is None:
         choices.append(questionary.Choice("Leave it open", ABSENT, shortcut_key="l"))
-    # Enter alone never says yes, unless the form's own default does.
+    # Enter alone never means yes, unless the form's default is yes.
     start = before if before is not ABSENT else field.default if field.default is not None else choices[-1].value
     question = questionary.select(
         f"{field.label}:",
@@ -272,7 +267,7 @@ async def _yes_or_no(field: Field, before: object) -> Any:
     return await _put(question)
 
 
-async def _choice(field: Field, before: object) -> Any:
+async def _choice(field: FormField, before: object) -> Any:
     choices = [questionary.Choice(option.title or '""', option.value) for option in field.options]
     if not field.is_required and field.default is None:
         choices.append(questionary.Choice("Leave it open", ABSENT))
@@ -288,7 +283,7 @@ async def _choice(field: Field, before: object) -> Any:
     return await _put(question)
 
 
-async def _several(field: Field, before: object) -> Any:
+async def _several(field: FormField, before: object) -> Any:
     start: Any = (field.default or []) if before is ABSENT else before
     choices = [
         questionary.Choice(option.title or '""', option.value, checked=option.value in start)
@@ -308,14 +303,11 @@ async def _several(field: Field, before: object) -> Any:
     try:
         return field.check(values)
     except ValueError as fault:
-        raise _Unfit(fault, values) from None
-
-
-# --- parts --------------------------------------------------------------------------------------------------------
+        raise _Invalid(fault, values) from None
 
 
 async def _put(question: questionary.Question) -> Any:
-    """Ask; Escaped when Esc was pressed, KeyboardInterrupt after Ctrl-C, EOFError when the terminal has ended."""
+    """Ask; raise Escaped on Esc, KeyboardInterrupt on Ctrl-C, EOFError when the terminal is closed."""
     application: Application[Any] = question.application
     escape = KeyBindings()
 
@@ -330,7 +322,7 @@ async def _put(question: questionary.Question) -> Any:
 
 
 def _days() -> KeyBindings:
-    """Up and down move a date by a day, from today if there is none yet."""
+    """Let up and down move a date by a day, starting today."""
     bindings = KeyBindings()
 
     def move(event: KeyPressEvent, days: int) -> None:
@@ -338,7 +330,7 @@ def _days() -> KeyBindings:
         try:
             moved = date.fromisoformat(buffer.text.strip()) + timedelta(days=days)
         except (ValueError, OverflowError):
-            moved = date.today()  # noqa: DTZ011 -- the person's own day
+            moved = date.today()  # noqa: DTZ011 -- the local day
         text = moved.isoformat()
         buffer.set_document(Document(text, len(text)))
 
@@ -351,5 +343,5 @@ def _choice_of(choices: list[questionary.Choice], value: object) -> Any:
     return next((choice for choice in choices if choice.value is value or choice.value == value), None)
 
 
-def _hint(field: Field, keys: str) -> str:
+def _hint(field: FormField, keys: str) -> str:
     return f"({'; '.join(part for part in (field.hint, keys) if part)})"

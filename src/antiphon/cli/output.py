@@ -1,11 +1,13 @@
-"""Printing results: text as it is, structured content as a table, images and sounds into files."""
+"""Print results: text unchanged, structured content as a table, images and audio into files.
+
+Also the progress bar, and URLs as a person must see them before they are opened.
+"""
 
 import io
 import ipaddress
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,6 +17,7 @@ import click
 import msgspec
 
 from antiphon.client.results import CallResult, PromptReply, ReadResult
+from antiphon.testing.report.escaping import line, visible
 from antiphon.types import (
     UNSET,
     Audio,
@@ -32,59 +35,32 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-# Text from a server, as a terminal may show it: what would move the cursor or hide letters is written out.
-
-
-_KEPT: Final = frozenset("\n\t\u200d")
-"""Lines, tabs, and what joins emoji."""
-
-
-def visible(text: str) -> str:
-    """The text with control and formatting characters written as escapes."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        letter if letter in _KEPT or unicodedata.category(letter) not in {"Cc", "Cf", "Cs"} else _escape(letter)
-        for letter in text
-    )
-
-
-def line(text: str) -> str:
-    """The text on one line."""
-    return " ".join(visible(text).split())
-
-
-def _escape(letter: str) -> str:
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 Result = CallResult | PromptReply | ReadResult
 
 WIDE: Final = 160
-"""Columns of a table where there is no terminal to say how many fit."""
+"""The columns of a table that is not printed to a terminal."""
 _LONGEST_NAME: Final = 60
 _EXTENSIONS: Final = {"image/jpeg": ".jpg", "audio/wav": ".wav", "audio/mpeg": ".mp3", "text/plain": ".txt"}
 
 
 def show(result: Result, *, name: str, output: str, folder: Path) -> bool:
-    """Print a result; whether it is an error, as the tool says."""
-    tolerate()
+    """Print a result, and return whether the tool says that it is an error."""
+    escape_unencodable()
     if output == "json":
         click.echo(as_json(result))
     else:
-        Printer(name, folder).result(result)
+        ResultPrinter(name, folder).print(result)
     return isinstance(result, CallResult) and result.is_error
 
 
-def tolerate() -> None:
-    """A letter that stdout's encoding lacks is written as an escape: it must not end the command."""
+def escape_unencodable() -> None:
+    """Print characters that stdout cannot encode as escapes, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def as_json(result: Result) -> str:
-    """A result as it travelled."""
+    """Return a result as JSON, with the names of the protocol."""
     wire: JsonObject
     match result:
         case CallResult():
@@ -109,20 +85,20 @@ def indented(value: object) -> str:
 
 
 def on_stderr() -> "Console":
-    """Where people are spoken to: stdout is for results alone."""
-    from rich.console import Console  # 50 ms that plain text does without
+    """Return a console for messages: stdout is for results only."""
+    from rich.console import Console  # 50 ms that plain text does not need
 
     return Console(stderr=True, highlight=False)
 
 
-class Printer:
-    """Prints the parts of one result; files are named after what was called."""
+class ResultPrinter:
+    """Prints the parts of one result. Names files after what was called."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self._name = name
         self._folder = folder
 
-    def result(self, result: Result) -> None:
+    def print(self, result: Result) -> None:
         match result:
             case CallResult(is_error=True):
                 for block in result.content:
@@ -177,19 +153,19 @@ class Printer:
 
 
 def say(text: str, *, is_error: bool = False, bold: bool = False) -> None:
-    """Text for stdout, or in red for stderr. A terminal gets no control sequences from a server."""
+    """Print text to stdout, or in red to stderr. On a terminal, control sequences of the server are escaped."""
     stream = sys.stderr if is_error else sys.stdout
-    told = visible(text) if stream.isatty() else text
+    shown = visible(text) if stream.isatty() else text
     colors = stream.isatty() and not os.environ.get("NO_COLOR")
-    styled = click.style(told, fg="red" if is_error else None, bold=bold or None) if colors else told
-    click.echo(styled, err=is_error, nl=not told.endswith("\n"))
+    styled = click.style(shown, fg="red" if is_error else None, bold=bold or None) if colors else shown
+    click.echo(styled, err=is_error, nl=not shown.endswith("\n"))
 
 
 # --- structured content -------------------------------------------------------------------------------------------
 
 
 def structured(value: Any) -> None:
-    """A table where the value is one, JSON where it is not."""
+    """Print a value as a table if it fits one, else as JSON."""
     if isinstance(value, dict) and len(value) == 1 and _is_rows(rows := next(iter(value.values()))):
         value = rows
     if _is_rows(value):
@@ -205,7 +181,7 @@ def structured(value: Any) -> None:
 
 
 def _print(table: "Table") -> None:
-    from rich.console import Console  # 50 ms that plain text does without
+    from rich.console import Console  # 50 ms that plain text does not need
 
     console = Console(highlight=False)
     console.print(table, width=None if console.is_terminal else WIDE)
@@ -237,7 +213,7 @@ def _fields(record: Mapping[str, Any]) -> "Table":
 
 
 def _cell(value: object) -> Any:
-    from rich.text import Text as Styled  # never markup: the text is a server's
+    from rich.text import Text as Styled  # not interpreted as markup: the text is a server's
 
     return Styled(visible(value) if isinstance(value, str) else msgspec.json.encode(value).decode())
 
@@ -255,33 +231,33 @@ def _is_flat(value: object) -> bool:
 
 
 def _repeats(text: str, value: object) -> bool:
-    """Whether a text block only says what the structured content says (server/tools, Structured Content)."""
+    """Whether a text block repeats the structured content (server/tools, Structured Content)."""
     if value is UNSET:
         return False
     if text == value or (isinstance(value, list) and text in value):
         return True
     try:
-        told: object = msgspec.json.decode(text)
+        decoded: object = msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
-    return told == value or (isinstance(value, dict) and list(value.values()) == [told])
+    return decoded == value or (isinstance(value, dict) and list(value.values()) == [decoded])
 
 
 # --- files --------------------------------------------------------------------------------------------------------
 
 
 def _new_file(folder: Path, name: str, extension: str) -> Any:
-    """A file that was not there before."""
+    """Open a file that did not exist before."""
     for candidate in _names(name):
         try:
             return (folder / f"{candidate}{extension}").open("xb")
         except FileExistsError:
             continue
-    raise FileExistsError(f"{name}{extension} and all its numbers are taken")
+    raise FileExistsError(f"{name}{extension} exists, and so do its numbered names")
 
 
 def _names(name: str) -> Iterator[str]:
-    # A name may come from a server: it must not lead out of the folder.
+    # The name may come from a server: it must not lead out of the folder.
     safe = re.sub(r"[^\w-]+", "-", name).strip("-")[:_LONGEST_NAME] or "result"
     yield safe
     for number in range(2, 10_000):
@@ -289,17 +265,17 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _extension(mime_type: str) -> str:
-    import mimetypes  # only where a file is written
+    import mimetypes  # only saving needs it
 
     kind = mime_type.partition(";")[0].strip().lower()
     return _EXTENSIONS.get(kind) or mimetypes.guess_extension(kind) or ".bin"
 
 
-# The progress bar: on stderr, only in a terminal, gone when the call is.
+# --- progress -----------------------------------------------------------------------------------------------------
 
 
-class Bar:
-    """Shows what a server reports; hides while a person is asked."""
+class ProgressBar:
+    """Shows the progress of a call on stderr, if that is a terminal."""
 
     def __init__(self) -> None:
         self._shown: Progress | None = None
@@ -323,6 +299,7 @@ class Bar:
         )
 
     def hide(self) -> None:
+        """Remove the bar, until the next report."""
         shown, self._shown = self._shown, None
         if shown is not None:
             shown.stop()
@@ -335,11 +312,11 @@ def _progress() -> "Progress":
     return Progress(*columns, console=on_stderr(), transient=True)
 
 
-# A Location: a URL as a person must see it before it is opened (client/elicitation, Safe URL Handling).
+# --- URLs ---------------------------------------------------------------------------------------------------------
 
 
 class Location(NamedTuple):
-    """The full URL in three parts, of which the middle one is its host, and what is suspicious about it."""
+    """A URL in three parts, the middle one being its host, and warnings (client/elicitation, Safe URL Handling)."""
 
     before: str
     host: str
@@ -359,12 +336,12 @@ def read_location(url: str) -> Location:
     except ValueError:
         parts, host = SplitResult("", "", "", "", ""), ""
     if parts.scheme not in {"http", "https"} or not host:
-        warnings.append("It is no web page: it is not opened from here.")
+        warnings.append("It is not a web page, and cannot be opened from here.")
         return Location(shown, "", "", warnings, can_be_opened=False)
     if parts.scheme == "http" and not _is_local(host):
-        warnings.append("It is not https: others on the way can read and change what is sent.")
+        warnings.append("It is not https: others on the network can read and change what is sent.")
     if "@" in parts.netloc:
-        warnings.append(f"What stands before the @ is not the host: the host is {visible(host)}.")
+        warnings.append(f"The part before the @ is not the host: the host is {visible(host)}.")
     if any(label.startswith("xn--") for label in host.split(".")):
         warnings.append(f"The host is in punycode, and may look like another one: {_decoded(host)}")
     elif not host.isascii():
@@ -375,7 +352,7 @@ def read_location(url: str) -> Location:
 
 
 def _start(url: str, host: str) -> int:
-    """Where the host begins: after the last @ of the authority."""
+    """Return where the host begins: after the last @ of the authority."""
     begin = url.find("//") + 2
     end = min((index for index in (url.find(mark, begin) for mark in "/?#") if index >= 0), default=len(url))
     sign = url.rfind("@", begin, end)

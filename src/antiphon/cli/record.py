@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from antiphon.cli.address import Address, listen
-from antiphon.cli.output import visible
-from antiphon.cli.target import Peer, read_headers, read_peer
+from antiphon.cli.target import ServerTarget, read_headers, read_target
 from antiphon.errors import Disconnected
+from antiphon.testing.report.escaping import visible
 
 if TYPE_CHECKING:
     from antiphon.testing.cassette.format import Cassette
@@ -61,7 +61,7 @@ def record_command(
     """
     from antiphon.testing.cassette.recording import Scribe
 
-    peer = read_peer(target)
+    peer = read_target(target)
     try:
         scribe = Scribe(blind=blind, redact=redact, keep_times=keep_times)
     except ValueError as fault:
@@ -74,7 +74,7 @@ def record_command(
         _record_streams(peer, scribe, output)
 
 
-def _record_streams(peer: Peer, scribe: "Scribe", output: Path) -> None:
+def _record_streams(peer: ServerTarget, scribe: "Scribe", output: Path) -> None:
     from antiphon.testing.cassette.format import CassetteBroken
     from antiphon.testing.cassette.record_proxy import Relay
 
@@ -89,7 +89,7 @@ def _record_streams(peer: Peer, scribe: "Scribe", output: Path) -> None:
     sys.exit(code)
 
 
-def _record_http(peer: Peer, scribe: "Scribe", output: Path, address: Address, hosts: tuple[str, ...]) -> None:
+def _record_http(peer: ServerTarget, scribe: "Scribe", output: Path, address: Address, hosts: tuple[str, ...]) -> None:
     from antiphon.testing.cassette.format import CassetteBroken
     from antiphon.testing.cassette.http_listener import run
     from antiphon.testing.cassette.record_proxy import Gateway
@@ -241,7 +241,7 @@ def verify_command(
     from antiphon.testing.cassette.format import CassetteBroken
     from antiphon.testing.cassette.verifying import NotStarted, Verification
 
-    peer = read_peer(target)
+    peer = read_target(target)
     headers = read_headers(header, peer)
     tape = load(cassette)
     try:
@@ -262,7 +262,7 @@ def verify_command(
         sys.exit(NOT_STARTED)
 
 
-def _wire(peer: Peer, headers: dict[str, str]) -> "Wire":
+def _wire(peer: ServerTarget, headers: dict[str, str]) -> "Wire":
     from antiphon.testing.cassette.wire import HttpWire, PipeWire
 
     return HttpWire(peer.text, headers=headers) if peer.command is None else PipeWire(peer.command, cwd=peer.folder)

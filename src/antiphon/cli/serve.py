@@ -1,10 +1,9 @@
-"""``antiphon serve``: a Server on standard streams or over HTTP."""
+"""``antiphon serve``: serve a Server on standard streams or over HTTP, in one process or several."""
 
 import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
@@ -20,16 +19,19 @@ import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from antiphon import loading as home
+from antiphon import loading
 from antiphon.app import Server
 from antiphon.cli.address import Address, listen
 from antiphon.eras import Legacy
-from antiphon.loading import Home
+from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.rounds.token import generate_key
 from antiphon.transports.asgi import LOCAL_HOSTS, Endpoint
 from antiphon.transports.serve import SETTINGS
 
-# Finding a Server: the TARGET on the command line is its home.
+VARIABLE: Final = "ANTIPHON_SERVE"
+"""The environment variable that tells a worker its job."""
+STARTUP_FAILURE: Final = 3
+"""The exit code that tells uvicorn not to start another worker in place of this one."""
 
 
 class NotFound(click.UsageError):
@@ -37,9 +39,9 @@ class NotFound(click.UsageError):
 
 
 class TargetFailed(click.ClickException):
-    """The TARGET failed while it was imported."""
+    """The TARGET failed while it was imported. Shows the author's traceback, if there is one."""
 
-    def __init__(self, fault: home.ImportFailed) -> None:
+    def __init__(self, fault: ImportFailed) -> None:
         super().__init__(fault.log or str(fault))
         self._is_traceback = bool(fault.log)
 
@@ -50,122 +52,22 @@ class TargetFailed(click.ClickException):
             super().show(file)
 
 
-def read(text: str) -> Home:
-    """Where a TARGET such as ``notes.py`` or ``package.module:app`` leads from the current folder."""
+def parse_server(text: str) -> ServerName:
+    """Parse a TARGET such as ``notes.py`` or ``package.module:app``, relative to the current folder."""
     try:
-        return home.read(text, Path.cwd())
-    except home.ServerMissing as fault:
+        return loading.parse(text, Path.cwd())
+    except ServerMissing as fault:
         raise NotFound(str(fault)) from None
 
 
-def find(target: Home) -> Server:
-    """Import the target and return its Server."""
+def load_server(name: ServerName) -> Server:
+    """Import the TARGET and return its Server."""
     try:
-        return home.find(target, Server)
-    except home.ImportFailed as fault:
+        return loading.load(name, Server)
+    except ImportFailed as fault:
         raise TargetFailed(fault) from None
-    except home.ServerMissing as fault:
+    except ServerMissing as fault:
         raise NotFound(str(fault)) from None
-
-
-# Workers: processes of uvicorn that serve one target, several at once or one after every change.
-
-
-VARIABLE: Final = "ANTIPHON_SERVE"
-STARTUP_FAILURE: Final = 3
-"""The exit code by which a worker tells uvicorn that another one would fail as well."""
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker must know; it reads it from its environment."""
-
-    target: Home
-    path: str
-    hosts: list[str]
-    origins: list[str]
-    legacy: Legacy = "sessions"
-    store: str | None = None
-    """A file that all workers keep sessions and claims in, where the target names no store of its own."""
-    announce: str | None = None
-
-    def endpoint(self) -> Endpoint:
-        server = find(self.target)
-        if self.announce is not None:
-            click.echo(f"Serving {server.info.name} on {self.announce}", err=True)
-        if self.store is not None and not server.has_shared_store:
-            from antiphon.stores.sqlite import SQLiteStore  # for several processes only
-
-            server.use_store(SQLiteStore(self.store))
-        return server.asgi(path=self.path, allowed_hosts=self.hosts, allowed_origins=self.origins, legacy=self.legacy)
-
-
-def endpoint() -> Endpoint:
-    """What uvicorn calls in a worker, after it has installed its signal handlers."""
-    try:
-        built = msgspec.json.decode(os.environ[VARIABLE], type=Job).endpoint()
-    except click.ClickException as fault:
-        fault.show()
-        sys.exit(STARTUP_FAILURE)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        _close_subscriptions_on(number, built)
-    # What is alive now stays alive: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    return built
-
-
-def run(job: Job, sockets: list[socket.socket], count: int) -> None:
-    """Keep ``count`` workers running until a signal comes."""
-    from uvicorn import Server  # what a stdio server need not load
-    from uvicorn.supervisors import Multiprocess
-
-    with TemporaryDirectory(prefix="antiphon-") as folder:
-        # Whichever worker a client of an earlier revision comes to must know its session.
-        config = _config(replace(job, store=str(Path(folder, "workers.db"))), workers=count)
-        options: dict[str, Any] = {"sockets": sockets}
-        if "target" in signature(Multiprocess).parameters:  # uvicorn before 0.52
-            options["target"] = Server(config).run
-        supervisor = Multiprocess(config, **options)
-        supervisor.run()
-    if any(worker.process.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
-        raise click.ClickException("A worker could not start")
-
-
-def run_and_reload(job: Job, sockets: list[socket.socket]) -> None:
-    """Keep one worker running, and start it anew when a Python file changes."""
-    from uvicorn import Server  # what a stdio server need not load
-    from uvicorn.supervisors import ChangeReload
-
-    folders = {str(Path.cwd()), str(job.target.folder)}
-    config = _config(job, workers=1, reload=True, reload_dirs=sorted(folders))
-    ChangeReload(config, target=Server(config).run, sockets=sockets).run()
-
-
-def require_reloader() -> None:
-    if find_spec("watchfiles") is None:
-        raise click.ClickException("--reload needs watchfiles: pip install 'antiphon[reload]'")
-
-
-def _config(job: Job, **options: Any) -> Any:
-    from uvicorn import Config  # what a stdio server need not load
-
-    if not os.environ.get("ANTIPHON_KEYS", "").strip():
-        # Whichever worker asked, any worker must be able to continue.
-        os.environ["ANTIPHON_KEYS"] = generate_key(os.urandom(32))
-    os.environ[VARIABLE] = msgspec.json.encode(job).decode()
-    return Config(f"{__name__}:endpoint", factory=True, log_level=logging.WARNING, **SETTINGS, **options)
-
-
-def _close_subscriptions_on(number: int, built: Endpoint) -> None:
-    """Open subscription streams would otherwise hold the shutdown up until its time is over."""
-    proceed = signal.getsignal(number)
-
-    def close(sig: int, frame: FrameType | None) -> None:
-        built.service.subscriptions.close()
-        if callable(proceed):
-            proceed(sig, frame)
-
-    signal.signal(number, close)
 
 
 @click.command("serve")
@@ -173,21 +75,28 @@ def _close_subscriptions_on(number: int, built: Endpoint) -> None:
 @click.option("--http", is_flag=True, help="Serve over HTTP instead of standard streams.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any free port."
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="The port to listen on; 0 for any free port.",
 )
-@click.option("--path", default="/mcp", show_default=True, help="Where on the host MCP is served.")
+@click.option("--path", default="/mcp", show_default=True, help="The path of the MCP endpoint.")
 @click.option(
-    "--workers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="How many processes."
+    "--workers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="The number of processes."
 )
-@click.option("--reload", is_flag=True, help="Start anew whenever a Python file changes.")
-@click.option("--allow-host", multiple=True, metavar="HOST", help="Also serve requests for this Host (* for all).")
-@click.option("--allow-origin", multiple=True, metavar="ORIGIN", help="Also serve pages of this Origin (* for all).")
+@click.option("--reload", is_flag=True, help="Restart when a Python file changes.")
+@click.option("--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all).")
+@click.option(
+    "--allow-origin", multiple=True, metavar="ORIGIN", help="Also accept requests from this Origin (* for all)."
+)
 @click.option(
     "--legacy",
     type=click.Choice(["sessions", "stateless", "reject"]),
     default="sessions",
     show_default=True,
-    help="How clients of 2025-11-25 and before are served.",
+    help="How to serve clients of 2025-11-25 and earlier.",
 )
 @click.pass_context
 def serve_command(
@@ -206,8 +115,8 @@ def serve_command(
 ) -> None:
     """Serve the Server in TARGET.
 
-    TARGET is a file (notes.py) or a module (package.module). Where it holds several Servers, the name of one follows
-    after a colon (notes.py:app).
+    TARGET is a file (notes.py) or a module (package.module). If it holds several Servers, name one after a colon
+    (notes.py:app).
 
     \b
     antiphon serve notes.py
@@ -216,22 +125,22 @@ def serve_command(
     """
     if not http:
         _refuse_http_options(ctx)
-        _serve_streams(read(target))
+        _serve_streams(parse_server(target))
         return
     if not path.startswith("/"):
         raise click.BadParameter(f"{path!r} does not begin with /", param_hint="'--path'")
     if reload and workers > 1:
-        raise click.UsageError("--reload serves with one worker: leave out --workers, or --reload")
+        raise click.UsageError("--reload runs one worker: remove --workers or --reload")
     address = Address(host=host, port=port, path=path)
     job = Job(
-        target=read(target),
+        target=parse_server(target),
         path=path,
         hosts=[*LOCAL_HOSTS, *address.names, *allow_host],
         origins=[*LOCAL_HOSTS, *allow_origin],
         legacy=legacy,
     )
     if address.is_everywhere and not allow_host:
-        click.echo("Only requests to localhost are answered: --allow-host NAME admits others", err=True)
+        click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
     if reload:
         _serve_reloading(job, address)
     elif workers > 1:
@@ -248,23 +157,23 @@ def _refuse_http_options(ctx: click.Context) -> None:
         and ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
     ]
     if given:
-        raise click.UsageError(f"{', '.join(given)} can only be used with --http: without it, there is no network")
+        raise click.UsageError(f"{', '.join(given)} can only be used with --http")
 
 
 # --- standard streams ---------------------------------------------------------------------------------------------
 
 
-def _serve_streams(target: Home) -> None:
+def _serve_streams(target: ServerName) -> None:
     with _stdout_kept():
-        server = find(target)
+        server = load_server(target)
     if os.isatty(0):
-        click.echo(f"Serving {server.info.name} on standard streams; --http serves it at an address", err=True)
+        click.echo(f"Serving {server.info.name} on standard streams. Pass --http to serve it over HTTP.", err=True)
     server.run()
 
 
 @contextmanager
 def _stdout_kept() -> Generator[None, None, None]:
-    """Stdout is for the protocol alone: what a target prints while it is imported goes to stderr."""
+    """Send what a target prints while it is imported to stderr: stdout carries the protocol."""
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -278,8 +187,31 @@ def _stdout_kept() -> Generator[None, None, None]:
 # --- HTTP ---------------------------------------------------------------------------------------------------------
 
 
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process serves. Workers read it from their environment."""
+
+    target: ServerName
+    path: str
+    hosts: list[str]
+    origins: list[str]
+    legacy: Legacy = "sessions"
+    store: str | None = None
+    """The file in which all workers keep sessions and claims, unless the Server has a shared store of its own."""
+    announce: str | None = None
+
+    def endpoint(self) -> Endpoint:
+        server = load_server(self.target)
+        if self.announce is not None:
+            _announce(server.info.name, self.announce)
+        if self.store is not None and not server.has_shared_store:
+            from antiphon.stores.sqlite import SQLiteStore  # only several processes need it
+
+            server.use_store(SQLiteStore(self.store))
+        return server.asgi(path=self.path, allowed_hosts=self.hosts, allowed_origins=self.origins, legacy=self.legacy)
+
+
 def _serve_alone(job: Job, address: Address) -> None:
-    from antiphon.transports import serve  # brings the HTTP server
+    from antiphon.transports import serve  # loads the HTTP server
 
     endpoint = job.endpoint()
     sockets = listen(address)
@@ -287,22 +219,83 @@ def _serve_alone(job: Job, address: Address) -> None:
     try:
         serve.run(endpoint, sockets=sockets, log_level=logging.WARNING, started=lambda: _announce(name, url))
     except SystemExit as end:
-        # uvicorn has said why.
+        # uvicorn has printed the reason.
         sys.exit(1 if end.code else 0)
 
 
 def _serve_workers(job: Job, address: Address, count: int) -> None:
-    server = find(job.target)
+    """Keep ``count`` workers running until a signal arrives."""
+    from uvicorn import Server as Uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    server = load_server(job.target)
     sockets = listen(address)
     _announce(server.info.name, address.url(sockets))
-    run(job, sockets, count)
+    with TemporaryDirectory(prefix="antiphon-") as folder:
+        # A session of an earlier revision must be known to every worker.
+        config = _config(replace(job, store=str(Path(folder, "workers.db"))), workers=count)
+        options: dict[str, Any] = {"sockets": sockets}
+        if "target" in signature(Multiprocess).parameters:  # uvicorn before 0.52
+            options["target"] = Uvicorn(config).run
+        supervisor = Multiprocess(config, **options)
+        supervisor.run()
+    if any(worker.process.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
+        raise click.ClickException("A worker could not start")
 
 
 def _serve_reloading(job: Job, address: Address) -> None:
-    require_reloader()
+    """Keep one worker running, and restart it when a Python file changes."""
+    from uvicorn import Server as Uvicorn
+    from uvicorn.supervisors import ChangeReload
+
+    if find_spec("watchfiles") is None:
+        raise click.ClickException("--reload needs watchfiles: pip install 'antiphon[reload]'")
     sockets = listen(address)
-    run_and_reload(replace(job, announce=address.url(sockets)), sockets)
+    job = replace(job, announce=address.url(sockets))
+    folders = {str(Path.cwd()), str(job.target.folder)}
+    config = _config(job, workers=1, reload=True, reload_dirs=sorted(folders))
+    ChangeReload(config, target=Uvicorn(config).run, sockets=sockets).run()
+
+
+def _config(job: Job, **options: Any) -> Any:
+    from uvicorn import Config
+
+    if not os.environ.get("ANTIPHON_KEYS", "").strip():
+        # Any worker must be able to open the tokens of the others.
+        os.environ["ANTIPHON_KEYS"] = generate_key(os.urandom(32))
+    os.environ[VARIABLE] = msgspec.json.encode(job).decode()
+    return Config(f"{__name__}:endpoint", factory=True, log_level=logging.WARNING, **SETTINGS, **options)
 
 
 def _announce(name: str, url: str) -> None:
     click.echo(f"Serving {name} on {url}", err=True)
+
+
+# --- in a worker --------------------------------------------------------------------------------------------------
+
+
+def endpoint() -> Endpoint:
+    """Return the application of a worker. uvicorn calls it after it has installed its signal handlers."""
+    try:
+        built = msgspec.json.decode(os.environ[VARIABLE], type=Job).endpoint()
+    except click.ClickException as fault:
+        fault.show()
+        sys.exit(STARTUP_FAILURE)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        _close_subscriptions_on(number, built)
+    # What is loaded now stays loaded: exempt it from garbage collection.
+    gc.collect()
+    gc.freeze()
+    return built
+
+
+def _close_subscriptions_on(number: int, built: Endpoint) -> None:
+    """Close subscription streams before uvicorn's own handler runs: open ones would delay the shutdown."""
+    proceed = signal.getsignal(number)
+
+    def close(sig: int, frame: FrameType | None) -> None:
+        built.service.subscriptions.close()
+        if callable(proceed):
+            proceed(sig, frame)
+
+    signal.signal(number, close)

@@ -1,10 +1,11 @@
-"""A Peer: the server that a call goes to, from the TARGET on the command line."""
+"""The server that a command calls, from TARGET and the options that calling and resuming share, and its client."""
 
 import os
 import re
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,21 +16,26 @@ import msgspec
 
 from antiphon import __version__, eras
 from antiphon.cli.answering import AnswerFile, Respondent, read_answers
-from antiphon.cli.output import Bar, line
-from antiphon.cli.trace import Tap
+from antiphon.cli.output import ProgressBar
 from antiphon.client.client import Client
-from antiphon.types import Root
+from antiphon.errors import CallFailed
+from antiphon.testing.report.escaping import duration, line
+from antiphon.transports.link import Around, Link, OnNotification
+from antiphon.types import JsonObject, Root
+from antiphon.wire.revisions import PROGRESS_TOKEN
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
-_OURS: Final = re.compile(rb"^\s*(from|import)\s+antiphon\b", re.MULTILINE)
+_USES_ANTIPHON: Final = re.compile(rb"^\s*(from|import)\s+antiphon\b", re.MULTILINE)
 _HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
 
 
-class Peer(msgspec.Struct, frozen=True, kw_only=True):
+class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A URL, or a command to start in a folder."""
 
     text: str
-    """What finds it again from any folder."""
+    """Finds the server again from any folder."""
     command: list[str] | None = None
     folder: str | None = None
 
@@ -39,64 +45,62 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
         return self.text if self.command is None else self.command
 
 
-def read_peer(text: str, folder: str | None = None) -> Peer:
-    """Read ``https://host/mcp``, ``server.py`` or ``"python server.py --flag"``."""
+def read_target(text: str, folder: str | None = None) -> ServerTarget:
+    """Read ``https://host/mcp``, ``server.py`` or ``"python server.py --flag"``; raise a usage error if it is none."""
     if text.startswith(("http://", "https://")):
-        return Peer(text=text)
+        return ServerTarget(text=text)
     file = Path(folder or "", text)
     if text.endswith(".py") and file.is_file():
-        place = str(file.resolve())
-        return Peer(text=place, command=_command(file), folder=folder)
+        return ServerTarget(text=str(file.resolve()), command=_command(file), folder=folder)
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError as fault:
-        raise _unknown(text, f"its quotes do not match ({fault})") from None
+        raise _unusable(text, f"its quotes do not match ({fault})") from None
     if len(words) == 1 and text.endswith(".py"):
         raise click.BadParameter(f"There is no file {text}", param_hint="'TARGET'")
     if not words or shutil.which(words[0]) is None:
-        raise _unknown(text, f"there is no command {words[0]!r}" if words else "it is empty")
-    return Peer(text=text, command=words, folder=folder or str(Path.cwd()))
+        raise _unusable(text, f"there is no command {words[0]!r}" if words else "it is empty")
+    return ServerTarget(text=text, command=words, folder=folder or str(Path.cwd()))
+
+
+def holds_server(file: Path) -> bool:
+    """Whether a Python file imports antiphon, and so can be served."""
+    try:
+        return _USES_ANTIPHON.search(file.read_bytes()) is not None
+    except OSError as fault:
+        raise click.BadParameter(f"Cannot read {file}: {fault.strerror}", param_hint="'TARGET'") from None
 
 
 def _command(file: Path) -> list[str]:
-    """A file that holds a Server of ours is served on standard streams, whatever it does when it is run."""
-    try:
-        is_ours = _OURS.search(file.read_bytes()) is not None
-    except OSError as fault:
-        raise click.BadParameter(f"Cannot read {file}: {fault.strerror}", param_hint="'TARGET'") from None
-    place = str(file.resolve())
-    return [sys.executable, "-m", "antiphon", "serve", place] if is_ours else [sys.executable, place]
+    path = str(file.resolve())
+    return [sys.executable, "-m", "antiphon", "serve", path] if holds_server(file) else [sys.executable, path]
 
 
-def read_headers(lines: tuple[str, ...], peer: Peer) -> dict[str, str]:
-    """Read ``Name: value``, once for each header."""
-    if lines and peer.command is not None:
+def _unusable(text: str, why: str) -> click.BadParameter:
+    hint = f"; did you mean http://{text}?" if _HOST_AND_PORT.fullmatch(text) else ""
+    return click.BadParameter(f"{text!r} is not a URL, a Python file or a command: {why}{hint}", param_hint="'TARGET'")
+
+
+def read_headers(lines: tuple[str, ...], target: ServerTarget) -> dict[str, str]:
+    """Read the values of ``--header``, each ``Name: value``."""
+    if lines and target.command is not None:
         raise click.UsageError("--header can only be used with a URL: a command has no headers")
     headers: dict[str, str] = {}
     for given in lines:
         name, colon, value = given.partition(":")
         if not colon or not _HEADER_NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
-            # The value may be a secret, so it is not repeated.
+            # The value may be a secret: do not repeat it.
             raise click.BadParameter(f"expected 'Name: value', got {name!r} and the rest", param_hint="'--header'")
         headers[name] = value.strip()
     return headers
 
 
-def _unknown(text: str, why: str) -> click.BadParameter:
-    hint = f"; did you mean http://{text}?" if _HOST_AND_PORT.fullmatch(text) else ""
-    return click.BadParameter(
-        f"{text!r} is neither a URL, nor a Python file, nor a command: {why}{hint}", param_hint="'TARGET'"
-    )
-
-
-# The options that calling and resuming share, and the client that they make.
-
-
-F = TypeVar("F", bound=Callable[..., Any])
+# --- options ------------------------------------------------------------------------------------------------------
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER: Final = click.Path(exists=True, file_okay=False, writable=True, path_type=Path)
 
+header_option: Final = click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send.")
 _OPTIONS: Final = (
     click.option("--answers", metavar="FILE", type=_FILE, help="Answers to the server's questions, in YAML or JSON."),
     click.option(
@@ -106,31 +110,32 @@ _OPTIONS: Final = (
         help="Do not ask: write the waiting call to FILE.",
     ),
     click.option("--root", metavar="PATH", multiple=True, type=click.Path(exists=True), help="A root for the server."),
-    click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send."),
+    header_option,
     click.option(
         "--timeout",
         metavar="SECONDS",
         type=click.FloatRange(min=0, min_open=True),
         default=60.0,
         show_default=True,
-        help="How long the server may take.",
+        help="The server's time for the call.",
     ),
-    click.option("--output", type=click.Choice(["text", "json"]), default="text", help="json: the result as it came."),
-    click.option("--save", metavar="FOLDER", type=_FOLDER, default=".", help="Where images and sounds are saved."),
-    click.option("-v", "--verbose", is_flag=True, help="Tell each round, with its times."),
+    click.option("--output", type=click.Choice(["text", "json"]), default="text", help="json: the result unchanged."),
+    click.option("--save", metavar="FOLDER", type=_FOLDER, default=".", help="The folder for images and audio."),
+    click.option("-v", "--verbose", is_flag=True, help="Print each round, with its times."),
 )
 
 
 def shared_options(function: F) -> F:
+    """Add the options that calling and resuming share."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said on the command line about how to call."""
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of those options, and the target."""
 
-    peer: Peer
+    target: ServerTarget
     headers: Mapping[str, str]
     answers: Path | None
     pending: Path | None
@@ -142,24 +147,30 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     era: str = "auto"
 
 
-class Desk:
-    """A client, and what it needs around it: answers, a progress bar, and a tap on its link."""
+# --- the client ---------------------------------------------------------------------------------------------------
 
-    def __init__(self, options: Options, *, auto: bool, tapped: bool = False) -> None:
-        self._options = options
-        self._given = AnswerFile({}) if options.answers is None else read_answers(options.answers)
-        self.bar = Bar()
+
+class CommandClient:
+    """A client that answers from a file or a terminal, shows progress, and prints each round if that is wanted.
+
+    ``auto``: whether it answers by itself, or raises InputNeeded.
+    """
+
+    def __init__(self, options: CallOptions, *, auto: bool) -> None:
+        self._verbose = options.verbose
+        self._answers = AnswerFile({}) if options.answers is None else read_answers(options.answers)
+        self._progress = ProgressBar()
         roots = [Root(Path(place).resolve().as_uri(), Path(place).resolve().name) for place in options.root]
-        self.respondent = Respondent(self._given, roots, peer=options.peer.text, bar=self.bar)
+        self.respondent = Respondent(self._answers, roots, target=options.target.text, progress=self._progress)
         try:
-            self.client = self._client(auto=auto, tapped=tapped)
+            self.client = self._client(options, auto=auto)
         except (ValueError, TypeError) as fault:
             raise click.UsageError(str(fault)) from None
 
     def tell(self, text: str) -> None:
-        """Say something to those who asked for every detail."""
-        if self._options.verbose:
-            self.bar.hide()
+        """Print a message if --verbose was given."""
+        if self._verbose:
+            self._progress.hide()
             click.echo(text, err=True)
 
     @asynccontextmanager
@@ -168,22 +179,15 @@ class Desk:
             async with self.client as client:
                 yield client
         finally:
-            self._close()
+            self._progress.hide()
+            if self._answers.unused:
+                self.tell(f"Unused answers: {', '.join(map(line, self._answers.unused))}")
 
-    def _close(self) -> None:
-        self.bar.hide()
-        if self._given.unused:
-            self.tell(f"Answers that were not asked for: {', '.join(map(line, self._given.unused))}")
-
-    def _client(self, *, auto: bool, tapped: bool) -> Client:
-        options, respondent = self._options, self.respondent
-        target: object = options.peer.target
-        link: dict[str, Any] = {"headers": options.headers, "cwd": options.peer.folder, "era": options.era}
-        if tapped or options.verbose:
-            target = Tap(eras.connect(target, **link), say=self.tell, report=self.bar.report)
-            link = {}
+    def _client(self, options: CallOptions, *, auto: bool) -> Client:
+        target, respondent = options.target, self.respondent
+        link = eras.connect(target.target, headers=options.headers, cwd=target.folder, era=options.era)
         return Client(
-            target,
+            ObservedLink(link, tell=self.tell, report=self._progress.report),
             elicit=respondent.elicit,
             elicit_url=respondent.elicit_url,
             sample=respondent.sample,
@@ -193,10 +197,117 @@ class Desk:
             name="antiphon-call",
             version=__version__,
             on_log=self._log if options.verbose else None,
-            **link,
         )
 
     def _log(self, level: object, data: object, logger: object) -> None:
         about = f" {line(str(logger))}" if logger else ""
         text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
         self.tell(f"  {line(str(level))}{about}: {line(text)}")
+
+
+_CALLS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The methods that may take several rounds, and the parameter that names what is called."""
+_LONGEST: Final = 300
+
+
+class ObservedLink(Around):
+    """A Link around another: describes each message to ``tell``, and asks for progress and passes it to ``report``.
+
+    Of a token it tells only the length.
+    """
+
+    def __init__(self, link: Link, *, tell: Callable[[str], None], report: Callable[[Any, Any, Any], None]) -> None:
+        super().__init__(link)
+        self._tell = tell
+        self._report = report
+        self._replied: float | None = None
+
+    async def request(
+        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
+    ) -> JsonObject:
+        if message["method"] in _CALLS:
+            message, on_notification = self._with_progress(message, on_notification)
+        self._tell(f"→ {self._sent(message)}")
+        started = time.monotonic()
+        try:
+            reply = await super().request(message, headers=headers, on_notification=on_notification)
+        except CallFailed as fault:
+            self._tell(f"← {line(str(fault))}, {_since(started)}")
+            raise
+        self._tell(f"← {_received(reply)}, {_since(started)}")
+        self._replied = time.monotonic()
+        return reply
+
+    def _with_progress(self, message: JsonObject, forward: OnNotification | None) -> tuple[JsonObject, OnNotification]:
+        params: JsonObject = message["params"]
+        params = {**params, "_meta": {**params["_meta"], PROGRESS_TOKEN: message["id"]}}
+
+        async def hear(notification: JsonObject) -> None:
+            progress: Any = notification.get("params") or {}
+            if notification["method"] == "notifications/progress":
+                self._report(progress.get("progress"), progress.get("total"), progress.get("message"))
+            elif forward is not None and (more := forward(notification)) is not None:
+                await more
+
+        return {**message, "params": params}, hear
+
+    def _sent(self, message: JsonObject) -> str:
+        params: JsonObject = message.get("params") or {}
+        method = message["method"]
+        parts = [method]
+        if method in _CALLS:
+            parts.append(str(params.get(_CALLS[method])))
+        if params.get("arguments"):
+            parts.append(_json(params["arguments"]))
+        text = line(" ".join(parts))
+        if answers := params.get("inputResponses"):
+            after = "" if self._replied is None else f" after {_since(self._replied)}"
+            text += f", answers{after}: {', '.join(f'{line(key)} {_answer(value)}' for key, value in answers.items())}"
+        return text + _token(params)
+
+
+def _received(reply: JsonObject) -> str:
+    match reply:
+        case {"error": {**fault}}:
+            return line(f"error {fault.get('code')}: {fault.get('message')}")
+        case {"result": {"resultType": kind, **result}} if kind != "complete":
+            asked = result.get("inputRequests")
+            questions = asked.items() if isinstance(asked, dict) else ()
+            told = ", ".join(f"{key} ({_question(request)})" for key, request in questions)
+            return line(f"asks {told}" if told else "wants the call again") + _token(result)
+        case _:
+            return "the result"
+
+
+def _question(request: object) -> str:
+    match request:
+        case {"method": "elicitation/create", "params": {**params}}:
+            return f"{params.get('mode') or 'form'}: {params.get('message')}"
+        case {"method": method}:
+            return str(method)
+        case _:
+            return "?"
+
+
+def _answer(response: object) -> str:
+    match response:
+        case {"action": action, "content": content}:
+            return f"{action} {_json(content)}"
+        case {"action": action}:
+            return str(action)
+        case _:
+            return _json(response)
+
+
+def _token(part: Mapping[Any, object]) -> str:
+    state = part.get("requestState")
+    return f", token of {len(state)} characters" if isinstance(state, str) else ""
+
+
+def _json(value: object) -> str:
+    text = line(msgspec.json.encode(value).decode())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _since(moment: float) -> str:
+    return duration(time.monotonic() - moment)

@@ -1,4 +1,4 @@
-"""Asking in the terminal: who asks what, a widget for each field, a look at the whole, and only then the answer."""
+"""Ask in the terminal: show who asks what, a widget for each field, and the whole answer before it is sent."""
 
 import asyncio
 import sys
@@ -13,10 +13,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.cli.forms import ABSENT, Escaped, Field, ask, choose, fields_of
-from antiphon.cli.output import Location, line, on_stderr, read_location, visible
+from antiphon.cli.forms import ABSENT, Escaped, FormField, ask, choose, fields_of
+from antiphon.cli.output import Location, on_stderr, read_location
 from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.errors import CannotAnswer
+from antiphon.testing.report.escaping import line, visible
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject
 from antiphon.types import Text as TextBlock
 
@@ -25,10 +26,10 @@ CANCEL = ("Cancel: leave it unanswered", "cancel")
 
 
 class Terminal:
-    """A person at a terminal. Everything is written to stderr, for stdout is the result's."""
+    """A person at a terminal. Everything is written to stderr: stdout is for the result."""
 
-    def __init__(self, peer: str) -> None:
-        self._peer = peer
+    def __init__(self, target: str) -> None:
+        self._target = target
         self._console = on_stderr()
 
     async def form(self, question: Elicitation) -> ElicitAnswer:
@@ -45,17 +46,17 @@ class Terminal:
             return await self._consent(question.url, location)
 
     def sample(self, request: SampleRequest) -> None:
-        """Show what a model is asked; a person is not asked to play one."""
-        told = Text()
+        """Show what a model is asked. It is not asked in the terminal."""
+        shown = Text()
         if request.system:
-            told.append("system: ", style="bold").append(visible(request.system) + "\n")
+            shown.append("system: ", style="bold").append(visible(request.system) + "\n")
         for message in request.messages:
             content = message.content if isinstance(message.content, list) else [message.content]
             for block in content:
                 text = block.text if isinstance(block, TextBlock) else block if isinstance(block, str) else "..."
-                told.append(f"{message.role}: ", style="bold").append(visible(text) + "\n")
-        told.rstrip()
-        self._panel(f"{self._who(request.server)} asks a model", told, request.tool, keys=False)
+                shown.append(f"{message.role}: ", style="bold").append(visible(text) + "\n")
+        shown.rstrip()
+        self._panel(f"{self._who(request.server)} asks a model", shown, request.tool, keys=False)
 
     # --- forms ----------------------------------------------------------------------------------------------------
 
@@ -76,13 +77,13 @@ class Terminal:
             match chosen:
                 case Accepted() | Declined() | Cancelled():
                     return chosen
-                case Field():
+                case FormField():
                     waiting = [chosen]
                 case _:
                     pass
 
-    async def _review(self, question: Elicitation, fields: list[Field], values: dict[str, Any]) -> Any:
-        """What will be sent, to be sent or changed."""
+    async def _review(self, question: Elicitation, fields: list[FormField], values: dict[str, Any]) -> Any:
+        """Show what will be sent, and ask whether to send it, change it or refuse."""
         given = {name: value for name, value in values.items() if value is not ABSENT}
         send: list[tuple[str, object]] = []
         try:
@@ -94,11 +95,11 @@ class Terminal:
             send = [("Send" if fields else "Accept", Accepted(content))]
         changes = [(f"Change {field.label}", field) for field in fields]
         refusals = [(DECLINE[0], Declined()), (CANCEL[0], Cancelled())]
-        # Where nothing is to be filled in, the acceptance is the answer: Enter alone does not give it.
+        # A form without fields is answered by accepting it: Enter alone must not do that.
         start = None if fields else refusals[0][1]
         return await choose("Send this?" if fields else "Accept?", [*send, *changes, *refusals], start)
 
-    def _table(self, fields: list[Field], content: JsonObject) -> None:
+    def _table(self, fields: list[FormField], content: JsonObject) -> None:
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(style="bold")
         table.add_column(overflow="fold")
@@ -130,12 +131,12 @@ class Terminal:
             if chosen == "open":
                 if await asyncio.to_thread(_opened, url):
                     return Accepted(None)
-                self._console.print(Text("No browser could be opened here: open the URL yourself.", style="yellow"))
+                self._console.print(Text("Cannot open a browser: open the URL yourself.", style="yellow"))
                 continue
             return Accepted(None) if chosen == "go on" else Declined() if chosen == "decline" else Cancelled()
 
     def _show(self, location: Location) -> None:
-        # Not wrapped, so that it can be copied whole.
+        # Do not wrap it: it must be possible to copy it.
         whole = Text.assemble("  ", location.before, (location.host, "bold reverse"), location.after)
         self._console.print(whole, soft_wrap=True)
         if location.host:
@@ -143,18 +144,18 @@ class Terminal:
         for warning in location.warnings:
             self._console.print(Text(f"  Warning: {warning}", style="bold yellow"))
 
-    # --- what is said ---------------------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------------------------
 
     def _introduce(self, question: Elicitation) -> None:
         self._panel(
             f"{self._who(question.server)} asks",
-            Text(visible(question.message) or "It does not say why."),
+            Text(visible(question.message) or "(no message)"),
             question.tool,
         )
 
     def _panel(self, title: str, body: Text, tool: str, *, keys: bool = True) -> None:
-        place = f"{line(tool)} at {line(self._peer)}"
-        # The ways out come first: a narrow terminal cuts the end off.
+        place = f"{line(tool)} at {line(self._target)}"
+        # The keys come first: a narrow terminal cuts off the end.
         below = f"Esc: decline or cancel · {place}" if keys else place
         self._console.print(
             Panel(
@@ -162,7 +163,7 @@ class Terminal:
             )
         )
 
-    def _describe(self, field: Field) -> None:
+    def _describe(self, field: FormField) -> None:
         if field.description:
             self._console.print(Text(f"  {field.description}", style="dim"))
 

@@ -1,7 +1,8 @@
-"""``antiphon test``: suites of tests against their servers."""
+"""``antiphon test`` and ``antiphon init-tests``: run suites of tests, and write one to start with."""
 
-import asyncio
 import gc
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterable
@@ -9,23 +10,27 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 from click.exceptions import Exit
 
-from antiphon.cli.output import visible
-from antiphon.testing.outcome import Outcome, Summary
+from antiphon.cli import exit_codes
+from antiphon.cli.output import indented
+from antiphon.cli.target import header_option, holds_server, read_headers, read_target
+from antiphon.testing.answers import Script
+from antiphon.testing.outcome import Outcome, Place, Summary
 from antiphon.testing.report import FORMATS, render
+from antiphon.testing.report.escaping import counted, visible
 from antiphon.testing.suite.document import SuiteBroken, nearest
 from antiphon.testing.suite.format import duration, schema
 from antiphon.testing.suite.loading import find_suites, load_all
-from antiphon.testing.suite.model import Suite
+from antiphon.testing.suite.model import Suite, Target
 from antiphon.testing.suite.runner import Settings, run
 from antiphon.testing.suite.selection import Selection, check_expression
+from antiphon.testing.suite.server import SuiteServer, Unstarted
+from antiphon.testing.suite.starter import starting_suite
 
 FAILED: Final = 1
 BROKEN: Final = 2
 UNSTARTED: Final = 3
-INTERRUPTED: Final = 130
 
 TABLE: Final = """\b
 Exit codes:
@@ -37,7 +42,7 @@ Exit codes:
 
 
 def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """``500ms``, ``10s``, ``2m``, or a number of seconds."""
+    """Read ``500ms``, ``10s``, ``2m``, or a number of seconds."""
     if value is None:
         return None
     try:
@@ -47,23 +52,23 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
 
 
 def _reports(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
-    """``json=out.json``; without a file, to standard output."""
-    made = [(form, file) for form, _, file in (value.partition("=") for value in values)]
-    for form, _ in made:
+    """Read ``json=out.json``. Without a file, a report goes to stdout."""
+    reports = [(form, file) for form, _, file in (value.partition("=") for value in values)]
+    for form, _ in reports:
         if form not in FORMATS:
             raise click.BadParameter(f"there is no report {form!r}: there are {', '.join(FORMATS)}", ctx, param)
-    return made
+    return reports
 
 
 def _variables(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """``name=value``; the value is a text."""
-    made: dict[str, str] = {}
+    """Read ``name=value``; the value is a string."""
+    variables: dict[str, str] = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"expected NAME=VALUE, got {value!r}", ctx, param)
-        made[name] = text
-    return made
+        variables[name] = text
+    return variables
 
 
 def _expression(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -78,7 +83,7 @@ def _expression(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     del param
     if value:
-        click.echo(msgspec.json.format(msgspec.json.encode(schema()), indent=2).decode())
+        click.echo(indented(schema()))
         ctx.exit()
 
 
@@ -93,41 +98,45 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
     metavar="EXPR",
     default="",
     callback=_expression,
-    help="Only tests with these words in their names or tags: 'deploy and not slow'.",
+    help="Run tests whose names or tags match: 'deploy and not slow'.",
 )
-@click.option("--tag", metavar="TAG", multiple=True, help="Only tests with this tag, or another one given so.")
-@click.option("-x", "--fail-fast", is_flag=True, help="Stop at the first test that fails.")
-@click.option("-j", "--jobs", metavar="N", type=click.IntRange(1, 1000), default=1, help="How many tests at a time.")
+@click.option("--tag", metavar="TAG", multiple=True, help="Run tests with this tag. Repeat it for several.")
+@click.option("-x", "--fail-fast", is_flag=True, help="Stop at the first failure.")
+@click.option(
+    "-j", "--jobs", metavar="N", type=click.IntRange(1, 1000), default=1, help="The number of tests to run at a time."
+)
 @click.option(
     "--era",
     type=click.Choice(["auto", "modern", "legacy", "both"]),
-    help="The protocol's era, whatever the suites say.",
+    help="The protocol era. Overrides the suites.",
 )
 @click.option(
     "--rotate",
     metavar="N",
     type=click.IntRange(0, 100),
     default=0,
-    help="N instances; each round goes to another one, and that one starts anew.",
+    help="Run N instances. Each round goes to the next one, restarted.",
 )
 @click.option(
-    "--timeout", metavar="TIME", callback=_time, help="How long a call may take, whatever the suites say: 10s, 500ms."
+    "--timeout", metavar="TIME", callback=_time, help="The time limit of a call: 10s, 500ms. Overrides the suites."
 )
 @click.option(
     "--var", "variables", metavar="NAME=VALUE", callback=_variables, multiple=True, help="A variable for the suites."
 )
-@click.option("--update-snapshots", is_flag=True, help="Keep results as they are now.")
-@click.option("--record", metavar="FOLDER", type=_FOLDER, help="Keep what is said in FOLDER, to replay it.")
-@click.option("--replay", metavar="FOLDER", type=_FOLDER, help="Run no server: answer from what --record kept.")
+@click.option("--update-snapshots", is_flag=True, help="Save current results as snapshots.")
+@click.option("--record", metavar="FOLDER", type=_FOLDER, help="Record the messages to FOLDER.")
+@click.option(
+    "--replay", metavar="FOLDER", type=_FOLDER, help="Answer from the recordings in FOLDER, without a server."
+)
 @click.option("--replay-safety", is_flag=True, help="Run every round twice, and on a fresh server, and compare.")
 @click.option(
     "--effect",
     "effects",
     metavar="FUNCTION",
     multiple=True,
-    help="With --replay-safety: shop.payments.charge must not run in several rounds, outside of a step.",
+    help="With --replay-safety: a function such as shop.payments.charge that must run once, in a step.",
 )
-@click.option("--watch", is_flag=True, help="Run again whenever a file changes.")
+@click.option("--watch", is_flag=True, help="Run again when a file changes.")
 @click.option(
     "--report",
     "reports",
@@ -136,15 +145,15 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
     multiple=True,
     help=f"Also write a report: {', '.join(FORMATS)}.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Tell only of tests that do not pass.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell the rounds of every test.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only tests that do not pass.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the rounds of every test.")
 @click.option(
     "--schema",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_print_schema,
-    help="Print the format of suites as JSON Schema.",
+    help="Print the JSON Schema of suites.",
 )
 @click.pass_context
 def test_command(
@@ -161,7 +170,7 @@ def test_command(
     watch: bool,
     **settings: Any,
 ) -> None:
-    """Run the SUITES: files in YAML, or folders in which those called *.mcp.yaml are run.
+    """Run the SUITES: YAML files, or folders that contain files called *.mcp.yaml.
 
     \b
     antiphon test deploy.mcp.yaml
@@ -172,13 +181,13 @@ def test_command(
     if settings["record"] and settings["replay"]:
         raise click.UsageError("--record and --replay exclude each other")
     if settings["replay_safety"] and settings["jobs"] > 1:
-        raise click.UsageError("--replay-safety watches the clock of the whole process: it runs with -j 1")
+        raise click.UsageError("--replay-safety observes the whole process: it runs with -j 1")
     if settings["replay_safety"] and settings["replay"]:
-        raise click.UsageError("--replay-safety has a server run its rounds again, and --replay starts none")
+        raise click.UsageError("--replay-safety runs the server's rounds again, but --replay starts no server")
     if settings["replay_safety"] and settings["era"] == "legacy":
-        raise click.UsageError("--replay-safety has nothing to check in the older era, where a call is run once")
+        raise click.UsageError("--replay-safety has nothing to check in the legacy era, which runs a call once")
     if settings["effects"] and not settings["replay_safety"]:
-        raise click.UsageError("--effect says what --replay-safety looks for, and that is not there")
+        raise click.UsageError("--effect needs --replay-safety")
     if watch:
         written = [*(Path(file) for _, file in reports if file), *filter(None, [settings["record"]])]
         watch_tests(list(suites) or [Path()], written)
@@ -187,9 +196,9 @@ def test_command(
     loaded = _loaded(list(suites) or [Path()], variables)
     _refuse_unknown(variables, loaded)
     if settings["record"] or settings["replay"]:
-        _refuse_twins(loaded)
+        _refuse_same_names(loaded)
     if not any(chosen.chosen(suite) for suite in loaded):
-        raise click.UsageError("No test is chosen: -k and --tag leave none of them")
+        raise click.UsageError("No test is selected by -k and --tag")
     on_screen = not any(not file for _, file in reports)
     screen = Screen(quiet=quiet, verbose=verbose) if on_screen else None
     settings["era"] = settings["era"] or ""
@@ -206,15 +215,14 @@ def _loaded(places: list[Path], variables: dict[str, str]) -> list[Suite]:
     if not files:
         where = ", ".join(map(str, places))
         raise click.UsageError(f"There are no suites in {where}: their names end in .mcp.yaml")
-    # A suite is all objects that stay: looking for garbage among them costs as much as reading it.
+    # Everything that is loaded stays: collecting garbage meanwhile would double the time.
     gc.disable()
     try:
         return load_all(files, variables=variables)
     except SuiteBroken as broken:
         for problem in broken.problems:
             click.echo(visible(str(problem)), err=True)
-        count = len(broken.problems)
-        click.echo(f"{count} problem{'' if count == 1 else 's'}; nothing was run.", err=True)
+        click.echo(f"{counted(len(broken.problems), 'problem')}; nothing was run.", err=True)
         raise Exit(BROKEN) from None
     finally:
         gc.freeze()
@@ -229,13 +237,13 @@ def _refuse_unknown(variables: dict[str, str], suites: list[Suite]) -> None:
             raise click.UsageError(f"--var {name}: no suite has or uses a variable {name!r}{hint}")
 
 
-def _refuse_twins(suites: list[Suite]) -> None:
+def _refuse_same_names(suites: list[Suite]) -> None:
     first: dict[str, Suite] = {}
     for suite in suites:
         other = first.setdefault(suite.name, suite)
         if other is not suite:
             raise click.UsageError(
-                f"{other.file} and {suite.file} are both called {suite.name!r}, and would have one recording:"
+                f"{other.file} and {suite.file} are both called {suite.name!r}, and would share a recording:"
                 " give one of them another 'name'"
             )
 
@@ -244,15 +252,11 @@ def _run(suites: list[Suite], settings: Settings, chosen: Selection, screen: "Sc
     found: list[Summary] = []
 
     async def keep() -> None:
-        # Not returned: asyncio spells out the result of its main task once more, however long it is.
-        told = None if screen is None else screen.ended
-        found.append(await run(suites, settings=settings, selection=chosen, on_outcome=told))
+        # Not returned: asyncio formats the result of its main task, and this one is long.
+        on_outcome = None if screen is None else screen.show
+        found.append(await run(suites, settings=settings, selection=chosen, on_outcome=on_outcome))
 
-    try:
-        asyncio.run(keep())
-    except KeyboardInterrupt:
-        click.echo("Interrupted", err=True)
-        raise Exit(INTERRUPTED) from None
+    exit_codes.run(keep())
     return found[0]
 
 
@@ -266,28 +270,28 @@ def _write(form: str, file: str, summary: Summary) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as fault:
-        raise click.UsageError(f"The report {file} cannot be written: {fault.strerror or fault}") from None
+        raise click.UsageError(f"Cannot write the report {file}: {fault.strerror or fault}") from None
 
 
-def _plainly(text: Any = "", **_: object) -> None:
+def _print_plain(text: Any = "", **_: object) -> None:
     sys.stdout.write(f"{text.plain}\n")
 
 
 class Screen:
-    """What a person sees meanwhile, and at the end."""
+    """Prints each test as it ends, and the summary."""
 
     def __init__(self, *, quiet: bool, verbose: bool) -> None:
-        from antiphon.testing.report.terminal import Printer, console  # 60 ms that other reports need not pay
+        from antiphon.testing.report.terminal import Printer, console  # 60 ms that other reports do not need
 
         shown = console()
         if not shown.is_terminal and shown.color_system is None:
-            # Nothing to style: rich would take longer over a line than its test took.
+            # There is nothing to style, and rich would take longer than the tests.
             shown.size = shown.size
-            shown.print = _plainly  # type: ignore[method-assign, assignment]  # takes what a Printer gives it, and no more
+            shown.print = _print_plain  # type: ignore[method-assign, assignment]  # takes only what a Printer passes
         self._printer = Printer(shown, verbose=verbose)
         self._quiet = quiet
 
-    def ended(self, outcome: Outcome) -> None:
+    def show(self, outcome: Outcome) -> None:
         if not self._quiet or outcome.status in {"failed", "broken"}:
             self._printer.ended(outcome)
 
@@ -295,30 +299,26 @@ class Screen:
         self._printer.finish(summary)
 
 
-# Watching: the same tests again, in a process of their own, whenever a file changes.
+# --- watching -----------------------------------------------------------------------------------------------------
 
-
-_LOOKED_AT: Final = (".py", ".yaml", ".yml", ".json", ".toml", ".js", ".mjs", ".ts")
+_WATCHED: Final = (".py", ".yaml", ".yml", ".json", ".toml", ".js", ".mjs", ".ts")
+_IGNORED: Final = frozenset({"__snapshots__", "__pycache__", "node_modules", ".git", ".venv"})
 FIRST: Final = 200
 """Milliseconds until the first run."""
-_LEFT_OUT: Final = frozenset({"__snapshots__", "__pycache__", "node_modules", ".git", ".venv"})
 
 
 def watch_tests(places: list[Path], written: Iterable[Path] = ()) -> None:
-    """Run the tests, and once more after each change, until somebody interrupts.
-
-    What the tests have ``written`` themselves, such as their reports, is no change.
-    """
+    """Run the tests, and again after each change, until interrupted. Changes to ``written`` files do not count."""
     try:
         from watchfiles import watch
     except ImportError:
-        raise click.UsageError("--watch needs a package: pip install 'antiphon[reload]'") from None
+        raise click.UsageError("--watch needs watchfiles: pip install 'antiphon[reload]'") from None
     again = [sys.executable, "-m", "antiphon", *(word for word in sys.argv[1:] if word != "--watch")]
     ours = tuple(place.resolve() for place in written)
     folders = {place if place.is_dir() else place.parent for place in [*places, Path()]}
     is_first = True
     try:
-        # The first round comes of itself: what changes while the tests run is not missed then.
+        # The first run starts after a timeout, when the watcher is already watching: it misses no change.
         for changes in watch(
             *folders,
             watch_filter=lambda _, path: is_of_interest(path, ours),
@@ -334,17 +334,105 @@ def watch_tests(places: list[Path], written: Iterable[Path] = ()) -> None:
                 _run_again(again)
             is_first = False
     except KeyboardInterrupt:
-        click.echo("No longer watching", err=True)
+        click.echo("Stopped watching", err=True)
 
 
 def is_of_interest(path: str, written: Collection[Path] = ()) -> bool:
-    """Whether a change may be one of the server or its suites."""
-    if not path.endswith(_LOOKED_AT) or _LEFT_OUT & set(Path(path).parts):
+    """Whether a changed file may belong to the server or its suites."""
+    if not path.endswith(_WATCHED) or _IGNORED & set(Path(path).parts):
         return False
     return not any(Path(path).resolve().is_relative_to(place) for place in written)
 
 
 def _run_again(command: list[str]) -> None:
-    # A process of its own: what a server's module imports is then new as well.
+    # In a new process, which imports the server and its modules again.
     subprocess.run(command, check=False)  # noqa: S603 -- this program itself
-    click.echo("Watching for changes; Ctrl+C ends it", err=True)
+    click.echo("Watching for changes; press Ctrl+C to stop", err=True)
+
+
+# --- init-tests ---------------------------------------------------------------------------------------------------
+
+_APP: Final = re.compile(r"[\w.]+:[\w.]+|.+\.py:[\w.]+")
+
+
+@click.command("init-tests")
+@click.argument("target")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write. Default: print the suite.",
+)
+@header_option
+@click.option("--era", type=click.Choice(["auto", "modern", "legacy"]), default="auto", help="The protocol era.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def init_tests_command(*, target: str, output: Path | None, header: tuple[str, ...], era: str, force: bool) -> None:
+    """Write a suite for the server at TARGET, with a test for each tool, prompt and resource.
+
+    TARGET is a URL, a Python file, package.module:app, or a command in quotes.
+
+    \b
+    antiphon init-tests notes.py -o notes.mcp.yaml
+    antiphon init-tests "npx some-server" -o some.mcp.yaml
+    antiphon test notes.mcp.yaml
+    """
+    if output is not None and output.exists() and not force:
+        raise click.UsageError(f"{output} exists: --force overwrites it")
+    folder = (output or Path("suite.mcp.yaml")).absolute().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    server = _server(target, header, folder)
+    text = exit_codes.run(_starting_suite(server, folder, era, output))
+    if output is None:
+        sys.stdout.write(text)
+        return
+    output.write_text(text, encoding="utf-8")
+    click.echo(f"Wrote {output}. Run it with  antiphon test {output}", err=True)
+
+
+async def _starting_suite(server: dict[str, object], folder: Path, era: str, output: Path | None) -> str:
+    file = output or Path("suite.mcp.yaml")
+    try:
+        async with SuiteServer(_target(server, folder, file), era=era) as started:
+            started.client.prepare(Script(), timeout=60)
+            return await starting_suite(started.client, server, file=str(file))
+    except Unstarted as fault:
+        raise exit_codes.Failed("\n".join(filter(None, [str(fault), fault.log]))) from None
+
+
+def _target(server: dict[str, object], folder: Path, file: Path) -> Target:
+    place = Place(file=file, line=1, column=1)
+    command = server.get("command")
+    headers = server.get("headers")
+    return Target(
+        place=place,
+        command=tuple(command) if isinstance(command, list) else (),
+        url=str(server.get("url", "")),
+        app=str(server.get("app", "")),
+        headers=headers if isinstance(headers, dict) else {},
+        # The folder of the suite may not exist yet.
+        cwd=Path(os.path.normpath(folder / str(server.get("cwd", "")))),
+    )
+
+
+def _server(text: str, header: tuple[str, ...], folder: Path) -> dict[str, object]:
+    """Return the ``server`` section of a suite in a folder, for a TARGET."""
+    file = Path(text)
+    is_file = text.endswith(".py") and file.is_file()
+    if _APP.fullmatch(text) and "://" not in text:
+        place, _, name = text.rpartition(":")
+        return {"app": f"{_seen_from(folder, Path(place))}:{name}" if place.endswith(".py") else text}
+    if is_file and holds_server(file):
+        return {"app": _seen_from(folder, file)}
+    found = read_target(text)
+    headers = read_headers(header, found)
+    if found.command is None:
+        return {"url": found.text, **({"headers": headers} if headers else {})}
+    if is_file:
+        return {"command": ["python", _seen_from(folder, file)]}
+    cwd = _seen_from(folder, Path(found.folder or Path.cwd()))
+    return {"command": found.command, **({"cwd": cwd} if cwd != "." else {})}
+
+
+def _seen_from(folder: Path, path: Path) -> str:
+    return Path(os.path.relpath(path.absolute(), folder)).as_posix()

@@ -1,12 +1,23 @@
 """What was wrong with a value, said so that a language model can correct itself."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard, cast
+from urllib.parse import unquote
 
 from msgspec import ValidationError
 
-__all__ = ["Mismatch", "explain", "is_array", "is_object", "listing", "path_text", "quoted"]
+__all__ = [
+    "Mismatch",
+    "explain",
+    "is_array",
+    "is_object",
+    "listing",
+    "path_text",
+    "quoted",
+    "referred",
+    "schemas_at",
+]
 
 # JSON values told apart.
 
@@ -124,7 +135,7 @@ def explain(
         return cause.within(path_text(steps))
     if cause is not None:
         return Mismatch(message[:500], path_text(steps))
-    here = list(_schemas_at(schema, steps))
+    here = schemas_at(schema, steps)
     problem = _worded(message, _value_at(value, steps), here, noun if not steps else "field")
     return Mismatch(f"a key is wrong: {problem}" if at_key else problem, path_text(steps))
 
@@ -227,34 +238,45 @@ def _options(here: list[Mapping[str, Any]]) -> list[object]:
     ]
 
 
-def _schemas_at(schema: Mapping[str, Any], steps: Sequence[Step]) -> Iterator[Mapping[str, Any]]:
-    """Every schema that may describe the value at `steps`."""
-    definitions = schema.get("$defs", {})
-    current = list(_alternatives(schema, definitions))
+def schemas_at(schema: Mapping[str, Any], steps: Sequence[Step]) -> list[Mapping[str, Any]]:
+    """Every schema that may describe the value at `steps`: references resolved, `anyOf` and its like opened."""
+    current = _alternatives([schema], schema)
     for step in steps:
-        inner = [part for one in current if (part := _part(one, step)) is not None]
-        current = [choice for part in inner for choice in _alternatives(part, definitions)]
-    yield from current
+        current = _alternatives([_part(one, step) for one in current], schema)
+    return current
 
 
-def _alternatives(
-    schema: Mapping[str, Any], definitions: Mapping[str, Any], depth: int = 0
-) -> Iterator[Mapping[str, Any]]:
-    if depth > 8:
-        return
-    yield schema
-    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
-    if name in definitions:
-        yield from _alternatives(definitions[name], definitions, depth + 1)
-    for choice in schema.get("anyOf", ()):
-        yield from _alternatives(choice, definitions, depth + 1)
+def _alternatives(schemas: Sequence[object], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found: dict[int, Mapping[str, Any]] = {}  # by id: a schema may refer to itself
+    waiting = list(reversed(schemas))
+    while waiting:
+        schema = waiting.pop()
+        if is_object(schema) and id(schema) not in found:
+            found[id(schema)] = schema
+            choices = [schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf")]
+            parts = [part for several in choices if is_array(several) for part in several]
+            waiting += reversed([referred(schema.get("$ref"), root), *parts])
+    return list(found.values())
 
 
-def _part(schema: Mapping[str, Any], step: Step) -> Mapping[str, Any] | None:
-    first = schema.get("prefixItems", ())
-    part: object
+def referred(pointer: object, root: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The schema that a `$ref` within `root` points to, None if there is none."""
+    if not isinstance(pointer, str) or not re.match(r"#(/|$)", pointer):
+        return None
+    found: Any = root
+    for step in pointer.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if is_array(found):
+            found = found[int(name)] if name.isdecimal() and int(name) < len(found) else None
+        else:
+            found = found.get(name) if is_object(found) else None
+    return found if is_object(found) else None
+
+
+def _part(schema: Mapping[str, Any], step: Step) -> object:
     if isinstance(step, int):
-        part = first[step] if step < len(first) else schema.get("items")
-    else:
-        part = schema.get("properties", {}).get(step, schema.get("additionalProperties"))
-    return part if is_object(part) else None
+        first = schema.get("prefixItems")
+        return first[step] if is_array(first) and step < len(first) else schema.get("items")
+    properties = schema.get("properties")
+    rest = schema.get("additionalProperties")
+    return properties.get(step, rest) if is_object(properties) and isinstance(step, str) else rest

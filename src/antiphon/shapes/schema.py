@@ -1,9 +1,7 @@
 """Types as shapes: a JSON Schema, a reader and a writer."""
 
 import functools
-import re
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from msgspec import ValidationError, convert
@@ -11,7 +9,7 @@ from msgspec import ValidationError, convert
 from antiphon.shapes.annotations import type_name
 from antiphon.shapes.constraints import Email, Format, Header, Url
 from antiphon.shapes.definitions import subschemas
-from antiphon.shapes.mismatch import Mismatch, is_array, is_object
+from antiphon.shapes.mismatch import Mismatch, is_array, is_object, referred
 from antiphon.shapes.readers import Reader, read_strictly
 from antiphon.shapes.translation import Translation, Walk, convertible, encoded, settled
 
@@ -206,7 +204,7 @@ class _Expansion:
                 raise ValueError(f"the schema's references are chained more than {MAX_DEPTH * 4} times")
             self._active.add(key)
             parts = [part for keyword, part in subschemas(schema) if keyword in _IN_PLACE]
-            target = self._target(schema.get("$ref"))
+            target = referred(schema.get("$ref"), self._root)
             wide = 1 + sum(self.width(part) for part in (*parts, *([target] if target is not None else [])))
             self._active.discard(key)
             if wide > MAX_SUBSCHEMAS:
@@ -215,18 +213,6 @@ class _Expansion:
             for _, part in subschemas(schema):
                 self.width(part)
         return self._widths[key]
-
-    def _target(self, pointer: object) -> dict[str, Any] | None:
-        if not isinstance(pointer, str) or not re.match(r"#(/|$)", pointer):
-            return None
-        found: Any = self._root
-        for step in pointer.split("/")[1:]:
-            name = unquote(step).replace("~1", "/").replace("~0", "~")
-            if is_array(found):
-                found = found[int(name)] if name.isdecimal() and int(name) < len(found) else None
-            else:
-                found = found.get(name) if is_object(found) else None
-        return found if is_object(found) else None
 
 
 def _loosened(value: Any, schema: Any) -> Any:

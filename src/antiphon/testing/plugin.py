@@ -267,11 +267,11 @@ def _server(text: str, config: pytest.Config) -> object:
         words = command if command[0].endswith(".py") else command[1:] if command[0] in {"python", "python3"} else None
         return command if words is None else [sys.executable, *words]
     if app["place"].endswith(".py"):
-        from antiphon.loading import ServerMissing, find_anew
+        from antiphon.loading import ServerMissing, load_fresh
         from antiphon.server.dispatch import Service
 
         try:
-            return find_anew(text, config.rootpath, Service)
+            return load_fresh(text, config.rootpath, Service)
         except ServerMissing as fault:
             pytest.fail(
                 "\n\n".join(filter(None, [f"The server to test is {text!r}. {fault}", fault.log])), pytrace=False

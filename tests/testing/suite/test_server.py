@@ -174,7 +174,7 @@ async def test_a_server_that_dies_in_a_test_is_told_with_its_stderr(tmp_path: Pa
         ("none.py", "There is no file /tmp/none.py"),
         ("no_such_package.app:x", "There is no module 'no_such_package' in /tmp, nor is one installed"),
         (f"{SHOP}:shop", "has no 'shop'; its Servers: app"),
-        (f"{SHOP}:ORDERS", "is no antiphon.Server: its type is list; its Servers: app"),
+        (f"{SHOP}:ORDERS", "is not an antiphon.Server: its type is list; its Servers: app"),
         ("{tmp}/empty.py", "empty.py has no Server: looked for an antiphon.Server among its top-level names"),
         ("{tmp}/two.py", "two.py has several Servers (a, b): choose one, as in"),
         ("{tmp}/bad.py", "bad.py failed while it was imported: ZeroDivisionError"),

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.loading import find_anew
+from antiphon.loading import load_fresh
 from antiphon.server.dispatch import Service
 from antiphon.testing.outcome import Check, Outcome, Status, Summary
 from antiphon.testing.paths import ABSENT
@@ -260,7 +260,7 @@ async def _replay_safety(case: Case, server: SuiteServer, effects: Sequence[str]
             target=target.url or server.command(), headers=target.headers, env=server.environment, cwd=target.cwd
         )
     else:
-        where = partial(find_anew, app, target.cwd, Service)
+        where = partial(load_fresh, app, target.cwd, Service)
     call = {"method": case.method, "params": case.params}
     try:
         report = await check_replay_safety(

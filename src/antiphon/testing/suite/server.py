@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from antiphon import eras
 from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused
-from antiphon.loading import ServerMissing, find_anew
+from antiphon.loading import ServerMissing, load_fresh
 from antiphon.server.dispatch import Service
 from antiphon.testing.servers import environment, link_to, shared_key
 from antiphon.testing.suite.attempt import SuiteClient
@@ -147,7 +147,7 @@ class SuiteServer:
         if target.url:
             return eras.connect(target.url, headers=target.headers, era=era, patience=target.startup)
         if target.app:
-            return eras.connect(find_anew(target.app, target.cwd, Service), era=era)
+            return eras.connect(load_fresh(target.app, target.cwd, Service), era=era)
         return eras.connect(
             self.command(),
             env=self.environment,

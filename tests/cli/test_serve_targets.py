@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Server
-from antiphon.cli.serve import NotFound, TargetFailed, find, read
-from antiphon.loading import Home, own_traceback
+from antiphon.cli.serve import NotFound, TargetFailed, load_server, parse_server
+from antiphon.loading import ServerName, own_traceback
 
 ONE = "from antiphon import Server\napp = Server('one')\n"
 TWO = "from antiphon import Server\nuser = Server('user')\nadmin = Server('admin')\n"
@@ -37,46 +37,46 @@ def write(folder, **files):
 @pytest.mark.parametrize("target", ["one.py", "one.py:app", "one", "one:app", "./one.py"])
 def test_the_only_server_is_found_by_file_and_by_module(folder, target):
     write(folder, one=ONE)
-    assert find(read(target)).info.name == "one"
+    assert load_server(parse_server(target)).info.name == "one"
 
 
 @pytest.mark.parametrize("target", ["two.py:admin", "two:admin", "two:Holder.admin"])
 def test_a_named_server_is_found_among_several(folder, target):
     write(folder, two=f"{TWO}\nclass Holder:\n    admin = admin\n")
-    assert find(read(target)).info.name == "admin"
+    assert load_server(parse_server(target)).info.name == "admin"
 
 
 def test_two_names_of_one_server_are_one_server(folder):
     write(folder, one=f"{ONE}\nsame = app\n")
-    assert find(read("one.py")).info.name == "one"
+    assert load_server(parse_server("one.py")).info.name == "one"
 
 
 def test_a_server_imported_from_elsewhere_counts(folder):
     write(folder, one=ONE, main_file="from one import app\n")
-    assert find(read("main_file.py")).info.name == "one"
+    assert load_server(parse_server("main_file.py")).info.name == "one"
 
 
 def test_a_file_elsewhere_imports_its_neighbours_and_from_the_current_directory(folder):
     write(folder, beside_cwd="NAME = 'x'\n", far__in__beside_file="from antiphon import Server\n")
     write(folder, far__in__one="from beside_file import Server\nimport beside_cwd\napp = Server(beside_cwd.NAME)\n")
-    assert find(read("far/one.py")).info.name == "x"
+    assert load_server(parse_server("far/one.py")).info.name == "x"
 
 
 def test_a_file_in_a_package_may_import_relatively(folder):
     write(folder, shop__in__api__in____init__="", shop__in____init__="", shop__in__parts=ONE)
     write(folder, shop__in__api__in__main="from ..parts import app\n")
-    assert find(read("shop/api/main.py")).info.name == "one"
+    assert load_server(parse_server("shop/api/main.py")).info.name == "one"
     assert "shop.api.main" in sys.modules
 
 
 def test_a_package_is_found_by_its_init_file_and_by_its_name(folder):
     write(folder, shop__in____init__=ONE)
-    assert find(read("shop/__init__.py")) is find(read("shop"))
+    assert load_server(parse_server("shop/__init__.py")) is load_server(parse_server("shop"))
 
 
 def test_a_file_knows_its_name_and_its_place_and_is_no_main_program(folder):
     write(folder, one=f"{ONE}\nplace = __file__\nname = __name__\nassert __name__ != '__main__'\n")
-    find(read("one.py"))
+    load_server(parse_server("one.py"))
     assert (sys.modules["one"].name, sys.modules["one"].place) == ("one", str(folder / "one.py"))
 
 
@@ -84,13 +84,17 @@ def test_a_file_named_like_a_loaded_module_does_not_replace_it(folder):
     import json
 
     write(folder, json=ONE)
-    assert find(read("json.py")).info.name == "one"
+    assert load_server(parse_server("json.py")).info.name == "one"
     assert sys.modules["json"] is json
 
 
 def test_a_file_is_imported_once(folder):
     write(folder, one=ONE)
-    assert find(read("one.py")) is find(read("one.py:app")) is find(read("one"))
+    assert (
+        load_server(parse_server("one.py"))
+        is load_server(parse_server("one.py:app"))
+        is load_server(parse_server("one"))
+    )
 
 
 def test_a_lazy_object_among_the_names_is_left_alone(folder):
@@ -98,7 +102,7 @@ def test_a_lazy_object_among_the_names_is_left_alone(folder):
         "class Lazy:\n    @property\n    def __class__(self):\n        raise RuntimeError('too early')\nlazy = Lazy()\n"
     )
     write(folder, one=ONE + proxy)
-    assert find(read("one.py")).info.name == "one"
+    assert load_server(parse_server("one.py")).info.name == "one"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,7 @@ def test_a_lazy_object_among_the_names_is_left_alone(folder):
         ("none.py", "none.py has no Server: looked for an antiphon.Server among its top-level names"),
         ("two:owner", "two has no 'owner'; its Servers: admin, user"),
         ("two:admin.inner", "two has no 'admin.inner'; its Servers: admin, user"),
-        ("none.py:number", "'number' in none.py is no antiphon.Server: its type is int"),
+        ("none.py:number", "'number' in none.py is not an antiphon.Server: its type is int"),
         ("gone.py", "There is no file gone.py"),
         ("gone.py:app", "There is no file gone.py"),
         ("two.admin", "a Server 'admin' in the module 'two' is written two:admin"),
@@ -122,7 +126,7 @@ def test_a_lazy_object_among_the_names_is_left_alone(folder):
 def test_a_target_without_a_server_is_a_usage_error_that_says_why(folder, target, said):
     write(folder, two=TWO, none="number = 3\n", far__in__one=ONE)
     with pytest.raises(NotFound) as raised:
-        find(read(target))
+        load_server(parse_server(target))
     assert said in raised.value.format_message()
     assert raised.value.exit_code == 2
 
@@ -131,7 +135,7 @@ def test_a_missing_dependency_is_the_targets_own_failure(folder):
     write(folder, one="import gone_dependency\n")
     for target in ("one.py", "one"):
         with pytest.raises(TargetFailed, match="No module named 'gone_dependency'") as raised:
-            find(read(target))
+            load_server(parse_server(target))
         assert raised.value.exit_code == 1
         assert raised.value.message.count("  File ") == 1
 
@@ -139,21 +143,21 @@ def test_a_missing_dependency_is_the_targets_own_failure(folder):
 def test_a_target_that_ends_the_process_is_told_about_the_main_block(folder):
     write(folder, one="import sys\nsys.exit(7)\n")
     with pytest.raises(Exception, match=r"one\.py ended the process while it was imported \(exit code 7\)"):
-        find(read("one.py"))
+        load_server(parse_server("one.py"))
 
 
 def test_a_file_that_failed_can_be_imported_again(folder):
     write(folder, one="1 / 0\n")
     with pytest.raises(TargetFailed):
-        find(read("one.py"))
+        load_server(parse_server("one.py"))
     write(folder, one=ONE)
-    assert find(read("one.py")).info.name == "one"
+    assert load_server(parse_server("one.py")).info.name == "one"
 
 
 def test_a_syntax_error_is_shown_with_its_line(folder):
     write(folder, one="x = = 2\n")
     with pytest.raises(TargetFailed) as raised:
-        find(read("one.py"))
+        load_server(parse_server("one.py"))
     assert raised.value.message.startswith(f'  File "{folder / "one.py"}", line 1')
     assert raised.value.message.endswith("SyntaxError: invalid syntax\n")
 
@@ -161,7 +165,7 @@ def test_a_syntax_error_is_shown_with_its_line(folder):
 def test_a_refused_tool_is_shown_at_the_line_that_registers_it(folder):
     write(folder, one=f"{ONE}\n@app.tool\ndef f(x: complex) -> str: ...\n")
     with pytest.raises(TargetFailed) as raised:
-        find(read("one.py"))
+        load_server(parse_server("one.py"))
     shown = raised.value.message
     assert [line.split('"')[1] for line in shown.splitlines() if line.startswith("  File")] == [str(folder / "one.py")]
     assert shown.count("Traceback") == 1
@@ -184,8 +188,8 @@ def test_a_traceback_keeps_the_authors_causes_and_groups():
 @given(st.text(max_size=30))
 def test_any_text_is_a_target_or_a_usage_error(text):
     try:
-        target = read(text)
+        target = parse_server(text)
     except NotFound:
         return
-    assert isinstance(target, Home)
+    assert isinstance(target, ServerName)
     assert Path(target.file).is_file() if target.file else target.module
