@@ -1,4 +1,4 @@
-"""The format: every key of a suite, what it may hold, and what it means. The JSON Schema is made from it."""
+"""The format: every key of a suite, what it may hold, and what it means. The JSON Schema is made of it."""
 
 import re
 from collections.abc import Mapping
@@ -115,19 +115,17 @@ def _json(value: object) -> str:
 
 
 class MatcherRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A value to be equal to, or a map of operators. Reads to plain JSON that the matcher understands."""
+    """A value to be equal to, or a map of operators. Reads to plain JSON, as ``checks`` takes it."""
 
     only_text: bool = False
-    """Whether it is about a text, so that a map can only be operators."""
+    """Whether the value is a text, so that a map can only be operators."""
 
     def read(self, node: Node, page: Document) -> Any:
-        if isinstance(node, MappingNode) and self._is_operators(node):
+        if isinstance(node, MappingNode) and (
+            self.only_text or any(str(key.value) in OPERATORS for key, _ in node.value)
+        ):
             return self._operators(node, page)
         return (WORDS if self.only_text else ANYTHING).read(node, page)
-
-    def _is_operators(self, node: MappingNode) -> bool:
-        names = [str(key.value) for key, _ in node.value]
-        return self.only_text or any(name in OPERATORS for name in names)
 
     def _operators(self, node: MappingNode, page: Document) -> Any:
         count = len(page.problems)
@@ -181,18 +179,14 @@ class PathsRule(msgspec.Struct, frozen=True, kw_only=True):
     """A map from paths to matchers, or one matcher for the whole."""
 
     def read(self, node: Node, page: Document) -> Any:
-        if (
-            not isinstance(node, MappingNode)
-            or not node.value
-            or not all(str(k.value)[:1] == "$" for k, _ in node.value)
-        ):
-            return VALUE.read(node, page)
-        return Mapped(of=VALUE, name=read_path).read(node, page)
+        is_paths = isinstance(node, MappingNode) and all(str(key.value)[:1] == "$" for key, _ in node.value)
+        return (_BY_PATH if is_paths and node.value else VALUE).read(node, page)
 
     def schema(self) -> JsonObject:
         return {"$ref": "#/$defs/value"}
 
 
+_BY_PATH: Final = Mapped(of=VALUE, name=read_path)
 PATHS: Final = PathsRule()
 
 # --- expectations -------------------------------------------------------------------------------------------------
