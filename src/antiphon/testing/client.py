@@ -7,9 +7,11 @@ from contextlib import aclosing
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from antiphon.client.catalogue import Pages
-from antiphon.client.client import Client, OnProgress
+from antiphon.client.client import Client
 from antiphon.client.deadlines import Budget
-from antiphon.client.results import CallResult, Change, PromptReply, ReadResult
+from antiphon.client.listening import Change
+from antiphon.client.requests import OnProgress, Requests
+from antiphon.client.results import CallResult, PromptReply, ReadResult
 from antiphon.testing.answers import Asked, Script, asked_in, keyless_in
 from antiphon.testing.cassette.recording import Recorder
 from antiphon.testing.cassette.replay_server import Player
@@ -49,8 +51,33 @@ class ReadOutcome(ReadResult, frozen=True, kw_only=True):
 Outcome = TypeVar("Outcome", ToolOutcome, PromptOutcome, ReadOutcome)
 
 
+class _TestRequests(Requests):
+    """The requests of a client for tests, which is opened by the first one."""
+
+    client: "McpClient"
+
+    def budget(self, seconds: float | None) -> Budget:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            why = "Antiphon runs on asyncio, and this test does not: choose anyio's asyncio backend"
+            raise RuntimeError(why) from None
+        return super().budget(seconds)
+
+    async def send(self, *args: Any, **kwargs: Any) -> JsonObject:
+        if not self.is_open:
+            await self.client.__aenter__()
+        result = await super().send(*args, **kwargs)
+        # The first answer shows whether the server names its questions.
+        self.client.script.keyless = keyless_in(self.client.turns) if self.link.stateful else False
+        return result
+
+
 class McpClient(Client):
     """A Client for tests. It opens itself when it is first used; close it when done."""
+
+    _requests_type = _TestRequests
+    _requests: _TestRequests
 
     def __init__(self, connection: Connection, script: Script | None = None, **options: Any) -> None:
         self.script = Script() if script is None else script
@@ -60,6 +87,7 @@ class McpClient(Client):
         self._opening = asyncio.Lock()
         options = {**self.script.handlers(), **options}
         super().__init__(self._recorded, **options)
+        self._requests.client = self
 
     @property
     def turns(self) -> list[Turn]:
@@ -78,20 +106,12 @@ class McpClient(Client):
 
     async def __aenter__(self) -> Self:
         async with self._opening:
-            if not self._open:
+            if not self._requests.is_open:
                 await super().__aenter__()
         return self
 
-    def _servers_time(self, seconds: float | None) -> Budget:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            why = "Antiphon runs on asyncio, and this test does not: choose anyio's asyncio backend"
-            raise RuntimeError(why) from None
-        return super()._servers_time(seconds)
-
     async def close(self) -> None:
-        if self._open:
+        if self._requests.is_open:
             await self.__aexit__()
 
     async def subscribe(
@@ -102,14 +122,6 @@ class McpClient(Client):
         async with aclosing(super().subscribe(tools=tools, prompts=prompts, resources=resources)) as changes:
             async for change in changes:
                 yield change
-
-    async def _request(self, *args: Any, **kwargs: Any) -> JsonObject:
-        if not self._open:
-            await self.__aenter__()
-        result = await super()._request(*args, **kwargs)
-        # Which era it is shows in the first answer.
-        self.script.keyless = keyless_in(self._recorded.turns) if self.era == "legacy" else False
-        return result
 
     async def check_replay_safety(
         self,

@@ -10,6 +10,7 @@ import msgspec
 
 from antiphon.client.answers import Answers, Elicitation, SampleRequest
 from antiphon.client.client import Client
+from antiphon.client.requests import Requests
 from antiphon.errors import CallFailed, CallTimeout, CannotAnswer, PeerBroken, Refused, RoundsExceeded
 from antiphon.rounds.loop import MAX_ROUNDS
 from antiphon.testing.answers import Script, keyless_in, request_of
@@ -191,8 +192,30 @@ def script_of(case: Case) -> Script:
     return script
 
 
+class _SuiteRequests(Requests):
+    """The requests of a suite's client, which may be wrong."""
+
+    async def send_as_written(self, method: str, params: JsonObject) -> None:
+        """Send one request of any kind. Its reply is in the transcript."""
+        id_, budget = next(self._ids), self.budget(self.timeout)
+        meta = {**self.meta, **(params.get("_meta") or {})}
+        message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": {**params, "_meta": meta}}
+        headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": method}
+        self._budgets[id_] = budget
+        try:
+            with budget:
+                reply: Any = await self.link.request(message, headers=headers)
+        finally:
+            del self._budgets[id_]
+        if type(reply.get("result")) is not dict and type(reply.get("error")) is not dict:
+            raise PeerBroken("The server's reply has neither a result nor an error")
+
+
 class SuiteClient(Client):
     """The client of a suite's server. Each test has a copy of it, on the same connection, with its own answers."""
+
+    _requests_type = _SuiteRequests
+    _requests: _SuiteRequests
 
     def __init__(self, link: Link) -> None:
         self.transcript = Recorded(link)
@@ -201,23 +224,13 @@ class SuiteClient(Client):
     def prepare(self, script: Script, *, timeout: float, max_rounds: int = MAX_ROUNDS) -> None:
         """Use these answers and limits from here on."""
         self._answers = Answers(**script.handlers())
-        self._timeout = timeout
         self._max_rounds = max_rounds
+        self._requests = copy(self._requests)
+        self._requests.timeout = timeout
 
     async def send(self, method: str, params: JsonObject) -> None:
-        """Send one request of any kind as it was written, be it wrong. The reply is in the transcript."""
-        id_, budget = next(self._ids), self._servers_time(self._timeout)
-        meta = {**self._meta, **(params.get("_meta") or {})}
-        message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": {**params, "_meta": meta}}
-        headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": method}
-        self._budgets[id_] = budget
-        try:
-            with budget:
-                reply: Any = await self.transcript.request(message, headers=headers)
-        finally:
-            del self._budgets[id_]
-        if type(reply.get("result")) is not dict and type(reply.get("error")) is not dict:
-            raise PeerBroken("The server's reply has neither a result nor an error")
+        """Send one request as it was written, be it wrong. Its reply is in the transcript."""
+        await self._requests.send_as_written(method, params)
 
 
 async def attempt(case: Case, client: SuiteClient, *, keyless: bool = False) -> Attempt:
