@@ -160,9 +160,8 @@ EXPANSIONS = {
 }
 
 
-@pytest.mark.parametrize(("text", "uri"), EXPANSIONS.items())
-def test_the_examples_of_the_rfc_expand_as_printed(text: str, uri: str):
-    assert Template(text).expand(**VALUES) == uri
+def test_the_examples_of_the_rfc_expand_as_printed():
+    assert {text: Template(text).expand(**VALUES) for text in EXPANSIONS} == EXPANSIONS
 
 
 # Composite values come back as text or lists, empty simple ones not at all, prefixes in part, and two are ambiguous.
@@ -176,10 +175,10 @@ FOUND_BACK = [
 ]
 
 
-@pytest.mark.parametrize("text", FOUND_BACK)
-def test_what_the_rfc_prints_is_found_back(text: str):
-    values = {name: value for name in Template(text).variables if (value := VALUES.get(name)) is not None}
-    assert Template(text).match(EXPANSIONS[text]) == values
+def test_what_the_rfc_prints_is_found_back():
+    for text in FOUND_BACK:
+        values = {name: value for name in Template(text).variables if (value := VALUES.get(name)) is not None}
+        assert Template(text).match(EXPANSIONS[text]) == values, text
 
 
 def test_literals_outside_the_uri_alphabet_are_encoded():
@@ -279,143 +278,143 @@ def test_a_template_is_known_by_its_expression(text: str, answer: bool):
     assert is_template(text) is answer
 
 
-@pytest.mark.parametrize(
-    ("text", "uri", "values"),
-    [
-        ("note://{id}", "note://7", {"id": "7"}),
-        ("note://{id}", "note://a%20b", {"id": "a b"}),
-        ("note://{id}", "note://a b", {"id": "a b"}),
-        ("note://{id}", "note://a,b;c=d&e:f@g", {"id": "a,b;c=d&e:f@g"}),
-        ("note://{id}", "note://a%2Fb%3F", {"id": "a/b?"}),
-        ("note://{id}", "note://caf%C3%A9", {"id": "café"}),
-        ("note://{id}", "note://café", {"id": "café"}),
-        ("note://{id}", "note://100%", {"id": "100%"}),
-        ("note://{id}", "note://%zz", {"id": "%zz"}),
-        ("note://{id}", "note://a+b", {"id": "a+b"}),
-        ("note://{id}", "note://a/b", None),
-        ("note://{id}", "note://a?b", None),
-        ("note://{id}", "note://a#b", None),
-        ("note://{id}", "note://", None),
-        ("note://{id}", "NOTE://7", None),
-        ("note://{id}", "xnote://7", None),
-        ("note://{id}/raw", "note://7/raw", {"id": "7"}),
-        ("note://{id}/raw", "note://7/raw/", None),
-        ("note://{id}/raw", "note://7", None),
-        ("static://one", "static://one", {}),
-        ("static://one", "static://two", None),
-        ("", "", {}),
-        ("", "x", None),
-        # one value, or several in one expression
-        ("{x,y}", "1,2", {"x": "1", "y": "2"}),
-        ("{x,y}", "1", {"x": "1"}),
-        ("{x,y}", "1,2,3", {"x": "1", "y": "2,3"}),
-        ("{x,y}", "1%2C2,3", {"x": "1,2", "y": "3"}),
-        ("{x*}", "a,b%2Cc,d", {"x": ["a", "b,c", "d"]}),
-        ("{x*}", "a", {"x": ["a"]}),
-        ("{x*,y}", "a,b,c", {"x": ["a", "b"], "y": "c"}),
-        # reserved
-        ("file:///{+path}", "file:///a/b%20c/d.txt", {"path": "a/b c/d.txt"}),
-        ("file:///{+path}", "file:///a?b#c", {"path": "a?b#c"}),
-        ("file:///{+path}", "file:///", None),
-        ("file:///{+path}/raw", "file:///a/b/raw/raw", {"path": "a/b/raw"}),
-        ("{+path}{?q}", "a/b?q=1", {"path": "a/b", "q": "1"}),
-        ("{+path}{?q}{#part}", "a/b?q=1#x", {"path": "a/b", "q": "1", "part": "x"}),
-        ("{+path}{?q}", "a/b?other=1", None),
-        ("{+path}{#part}", "a#b#c", {"path": "a", "part": "b#c"}),
-        ("{+root}{/a,b}", "x/y/z", {"root": "x", "a": "y", "b": "z"}),
-        # path segments
-        ("r{/a,b}", "r", {}),
-        ("r{/a,b}", "r/x", {"a": "x"}),
-        ("r{/a,b}", "r/x/y", {"a": "x", "b": "y"}),
-        ("r{/a,b}", "r/x/y/z", None),
-        ("r{/a,b}", "r/", {"a": ""}),
-        ("r{/a}{/b}", "r/x", {"a": "x"}),
-        ("r{/a*}", "r/x/y%2Fz", {"a": ["x", "y/z"]}),
-        ("r{/a*}/end", "r/x/end/end", {"a": ["x", "end"]}),
-        ("r{/a*}{?q}", "r/x?q=1", {"a": ["x"], "q": "1"}),
-        ("r{/a,b*}", "r/x/y/z", {"a": "x", "b": ["y", "z"]}),
-        ("r{/a*,b}", "r/x/y/z", {"a": ["x", "y"], "b": "z"}),
-        # labels
-        ("{name}{.ext}", "report.pdf", {"name": "report", "ext": "pdf"}),
-        ("{name}{.ext}", "report-1.2.pdf", {"name": "report-1.2", "ext": "pdf"}),
-        ("{name}{.ext}", "report", {"name": "report"}),
-        ("{name}{.ext}", ".bashrc", {"name": ".bashrc"}),
-        ("X{.ext}", "X.tar.gz", {"ext": "tar.gz"}),
-        ("X{.a,b}", "X.tar.gz", {"a": "tar", "b": "gz"}),
-        ("www{.dom*}", "www.example.com", {"dom": ["example", "com"]}),
-        ("{host}{.dom*}", "www.example.com", {"host": "www", "dom": ["example", "com"]}),
-        # path parameters
-        ("x{;a,b}", "x;b=2;a=1", {"a": "1", "b": "2"}),
-        ("x{;a,b}", "x;a", {"a": ""}),
-        ("x{;a,b}", "x", {}),
-        ("x{;a}", "x;c=1", None),
-        ("x{;a}", "x;a=1;a=2", None),
-        ("x{;a*}", "x;a=1;a=2", {"a": ["1", "2"]}),
-        ("{id}{;a,b}", "7;a=1;b=2", {"id": "7", "a": "1", "b": "2"}),
-        ("x{;a}/y", "x;a=1/y", {"a": "1"}),
-        # queries
-        ("s{?q,lang}", "s?q=1&lang=en", {"q": "1", "lang": "en"}),
-        ("s{?q,lang}", "s?lang=en&q=1", {"q": "1", "lang": "en"}),
-        ("s{?q,lang}", "s?lang=en", {"lang": "en"}),
-        ("s{?q,lang}", "s", {}),
-        ("s{?q,lang}", "s?", {}),
-        ("s{?q}", "s?q=", {"q": ""}),
-        ("s{?q}", "s?q", {"q": ""}),
-        ("s{?q}", "s?q=a=b", {"q": "a=b"}),
-        ("s{?q}", "s?q=a%26b%3Dc", {"q": "a&b=c"}),
-        ("s{?q}", "s?q=/a?b", {"q": "/a?b"}),
-        ("s{?q}", "s?q=1&q=2", None),
-        ("s{?q}", "s?r=1", None),
-        ("s{?q}", "s?Q=1", None),
-        ("s{?q*}", "s?q=1&q=2", {"q": ["1", "2"]}),
-        ("s{?a%20b}", "s?a%20b=1", {"a%20b": "1"}),
-        ("s{?q}{&lang}", "s?lang=en&q=1", {"q": "1", "lang": "en"}),
-        ("s{?q}{&lang}", "s&lang=en", {"lang": "en"}),
-        ("s?fixed=yes{&q,lang}", "s?fixed=yes&lang=en&q=1", {"q": "1", "lang": "en"}),
-        ("s?fixed=yes{&q,lang}", "s?fixed=yes", {}),
-        ("s?q={q}&lang={lang}", "s?q=1&lang=en", {"q": "1", "lang": "en"}),
-        # fragments
-        ("x{#part}", "x#a/b?c", {"part": "a/b?c"}),
-        ("x{#part}", "x#", {"part": ""}),
-        ("x{#part}", "x", {}),
-        ("x{#a,b}", "x#1,2", {"a": "1", "b": "2"}),
-        # prefixes count characters, not bytes
-        ("{x:3}", "abc", {"x": "abc"}),
-        ("{x:3}", "ab", {"x": "ab"}),
-        ("{x:3}", "abcd", None),
-        ("{x:3}", "%C3%A9%C3%A9%C3%A9", {"x": "ééé"}),
-        ("{+x}{#y:2}", "a#b#cd", {"x": "a#b", "y": "cd"}),
-        ("{x:2}-{y}", "ab-cd-ef", {"x": "ab", "y": "cd-ef"}),
-        ("s{?x:3}", "s?x=abc", {"x": "abc"}),
-        ("s{?x:3}", "s?x=abcd", None),
-        ("{x:3,y}", "abcd,e", None),
-        # one variable in two places
-        ("{x:1}/{x}", "v/value", {"x": "value"}),
-        ("{x:1}/{x}", "w/value", None),
-        ("{x}/{x}", "a/a", {"x": "a"}),
-        ("{x}/{x}", "a/b", None),
-        ("{x}/{x*}", "a,b/a,b", {"x": ["a", "b"]}),
-        ("{x}{?x}", "a?x=a", {"x": "a"}),
-        # ambiguity: further left gets more
-        ("{a}-{b}", "1-2-3", {"a": "1-2", "b": "3"}),
-        ("{a}-end", "x-end-end", {"a": "x-end"}),
-        # literals
-        ("é/{x}", "%c3%A9/1", {"x": "1"}),
-        ("é/{x}", "é/1", {"x": "1"}),
-        ("%C3%A9/{x}", "é/1", {"x": "1"}),
-        ("a/{x}", "%61/1", {"x": "1"}),
-        ("a/{x}", "a%2F1", None),
-        ("a%2Fb/{x}", "a%2fb/1", {"x": "1"}),
-        ("a%2Fb/{x}", "a/b/1", None),
-        ("%FF/{x}", "%ff/1", {"x": "1"}),
-        # what is not text
-        ("{x}", "%FF", None),
-        ("{x*}", "a,%C3", None),
-        ("{x}", "\udc2f", None),
-    ],
-)
-def test_a_uri_leads_back_to_its_values(text: str, uri: str, values: Mapping[str, str | list[str]] | None):
-    assert Template(text).match(uri) == values
+MATCHES: list[tuple[str, str, Mapping[str, str | list[str]] | None]] = [
+    ("note://{id}", "note://7", {"id": "7"}),
+    ("note://{id}", "note://a%20b", {"id": "a b"}),
+    ("note://{id}", "note://a b", {"id": "a b"}),
+    ("note://{id}", "note://a,b;c=d&e:f@g", {"id": "a,b;c=d&e:f@g"}),
+    ("note://{id}", "note://a%2Fb%3F", {"id": "a/b?"}),
+    ("note://{id}", "note://caf%C3%A9", {"id": "café"}),
+    ("note://{id}", "note://café", {"id": "café"}),
+    ("note://{id}", "note://100%", {"id": "100%"}),
+    ("note://{id}", "note://%zz", {"id": "%zz"}),
+    ("note://{id}", "note://a+b", {"id": "a+b"}),
+    ("note://{id}", "note://a/b", None),
+    ("note://{id}", "note://a?b", None),
+    ("note://{id}", "note://a#b", None),
+    ("note://{id}", "note://", None),
+    ("note://{id}", "NOTE://7", None),
+    ("note://{id}", "xnote://7", None),
+    ("note://{id}/raw", "note://7/raw", {"id": "7"}),
+    ("note://{id}/raw", "note://7/raw/", None),
+    ("note://{id}/raw", "note://7", None),
+    ("static://one", "static://one", {}),
+    ("static://one", "static://two", None),
+    ("", "", {}),
+    ("", "x", None),
+    # one value, or several in one expression
+    ("{x,y}", "1,2", {"x": "1", "y": "2"}),
+    ("{x,y}", "1", {"x": "1"}),
+    ("{x,y}", "1,2,3", {"x": "1", "y": "2,3"}),
+    ("{x,y}", "1%2C2,3", {"x": "1,2", "y": "3"}),
+    ("{x*}", "a,b%2Cc,d", {"x": ["a", "b,c", "d"]}),
+    ("{x*}", "a", {"x": ["a"]}),
+    ("{x*,y}", "a,b,c", {"x": ["a", "b"], "y": "c"}),
+    # reserved
+    ("file:///{+path}", "file:///a/b%20c/d.txt", {"path": "a/b c/d.txt"}),
+    ("file:///{+path}", "file:///a?b#c", {"path": "a?b#c"}),
+    ("file:///{+path}", "file:///", None),
+    ("file:///{+path}/raw", "file:///a/b/raw/raw", {"path": "a/b/raw"}),
+    ("{+path}{?q}", "a/b?q=1", {"path": "a/b", "q": "1"}),
+    ("{+path}{?q}{#part}", "a/b?q=1#x", {"path": "a/b", "q": "1", "part": "x"}),
+    ("{+path}{?q}", "a/b?other=1", None),
+    ("{+path}{#part}", "a#b#c", {"path": "a", "part": "b#c"}),
+    ("{+root}{/a,b}", "x/y/z", {"root": "x", "a": "y", "b": "z"}),
+    # path segments
+    ("r{/a,b}", "r", {}),
+    ("r{/a,b}", "r/x", {"a": "x"}),
+    ("r{/a,b}", "r/x/y", {"a": "x", "b": "y"}),
+    ("r{/a,b}", "r/x/y/z", None),
+    ("r{/a,b}", "r/", {"a": ""}),
+    ("r{/a}{/b}", "r/x", {"a": "x"}),
+    ("r{/a*}", "r/x/y%2Fz", {"a": ["x", "y/z"]}),
+    ("r{/a*}/end", "r/x/end/end", {"a": ["x", "end"]}),
+    ("r{/a*}{?q}", "r/x?q=1", {"a": ["x"], "q": "1"}),
+    ("r{/a,b*}", "r/x/y/z", {"a": "x", "b": ["y", "z"]}),
+    ("r{/a*,b}", "r/x/y/z", {"a": ["x", "y"], "b": "z"}),
+    # labels
+    ("{name}{.ext}", "report.pdf", {"name": "report", "ext": "pdf"}),
+    ("{name}{.ext}", "report-1.2.pdf", {"name": "report-1.2", "ext": "pdf"}),
+    ("{name}{.ext}", "report", {"name": "report"}),
+    ("{name}{.ext}", ".bashrc", {"name": ".bashrc"}),
+    ("X{.ext}", "X.tar.gz", {"ext": "tar.gz"}),
+    ("X{.a,b}", "X.tar.gz", {"a": "tar", "b": "gz"}),
+    ("www{.dom*}", "www.example.com", {"dom": ["example", "com"]}),
+    ("{host}{.dom*}", "www.example.com", {"host": "www", "dom": ["example", "com"]}),
+    # path parameters
+    ("x{;a,b}", "x;b=2;a=1", {"a": "1", "b": "2"}),
+    ("x{;a,b}", "x;a", {"a": ""}),
+    ("x{;a,b}", "x", {}),
+    ("x{;a}", "x;c=1", None),
+    ("x{;a}", "x;a=1;a=2", None),
+    ("x{;a*}", "x;a=1;a=2", {"a": ["1", "2"]}),
+    ("{id}{;a,b}", "7;a=1;b=2", {"id": "7", "a": "1", "b": "2"}),
+    ("x{;a}/y", "x;a=1/y", {"a": "1"}),
+    # queries
+    ("s{?q,lang}", "s?q=1&lang=en", {"q": "1", "lang": "en"}),
+    ("s{?q,lang}", "s?lang=en&q=1", {"q": "1", "lang": "en"}),
+    ("s{?q,lang}", "s?lang=en", {"lang": "en"}),
+    ("s{?q,lang}", "s", {}),
+    ("s{?q,lang}", "s?", {}),
+    ("s{?q}", "s?q=", {"q": ""}),
+    ("s{?q}", "s?q", {"q": ""}),
+    ("s{?q}", "s?q=a=b", {"q": "a=b"}),
+    ("s{?q}", "s?q=a%26b%3Dc", {"q": "a&b=c"}),
+    ("s{?q}", "s?q=/a?b", {"q": "/a?b"}),
+    ("s{?q}", "s?q=1&q=2", None),
+    ("s{?q}", "s?r=1", None),
+    ("s{?q}", "s?Q=1", None),
+    ("s{?q*}", "s?q=1&q=2", {"q": ["1", "2"]}),
+    ("s{?a%20b}", "s?a%20b=1", {"a%20b": "1"}),
+    ("s{?q}{&lang}", "s?lang=en&q=1", {"q": "1", "lang": "en"}),
+    ("s{?q}{&lang}", "s&lang=en", {"lang": "en"}),
+    ("s?fixed=yes{&q,lang}", "s?fixed=yes&lang=en&q=1", {"q": "1", "lang": "en"}),
+    ("s?fixed=yes{&q,lang}", "s?fixed=yes", {}),
+    ("s?q={q}&lang={lang}", "s?q=1&lang=en", {"q": "1", "lang": "en"}),
+    # fragments
+    ("x{#part}", "x#a/b?c", {"part": "a/b?c"}),
+    ("x{#part}", "x#", {"part": ""}),
+    ("x{#part}", "x", {}),
+    ("x{#a,b}", "x#1,2", {"a": "1", "b": "2"}),
+    # prefixes count characters, not bytes
+    ("{x:3}", "abc", {"x": "abc"}),
+    ("{x:3}", "ab", {"x": "ab"}),
+    ("{x:3}", "abcd", None),
+    ("{x:3}", "%C3%A9%C3%A9%C3%A9", {"x": "ééé"}),
+    ("{+x}{#y:2}", "a#b#cd", {"x": "a#b", "y": "cd"}),
+    ("{x:2}-{y}", "ab-cd-ef", {"x": "ab", "y": "cd-ef"}),
+    ("s{?x:3}", "s?x=abc", {"x": "abc"}),
+    ("s{?x:3}", "s?x=abcd", None),
+    ("{x:3,y}", "abcd,e", None),
+    # one variable in two places
+    ("{x:1}/{x}", "v/value", {"x": "value"}),
+    ("{x:1}/{x}", "w/value", None),
+    ("{x}/{x}", "a/a", {"x": "a"}),
+    ("{x}/{x}", "a/b", None),
+    ("{x}/{x*}", "a,b/a,b", {"x": ["a", "b"]}),
+    ("{x}{?x}", "a?x=a", {"x": "a"}),
+    # ambiguity: further left gets more
+    ("{a}-{b}", "1-2-3", {"a": "1-2", "b": "3"}),
+    ("{a}-end", "x-end-end", {"a": "x-end"}),
+    # literals
+    ("é/{x}", "%c3%A9/1", {"x": "1"}),
+    ("é/{x}", "é/1", {"x": "1"}),
+    ("%C3%A9/{x}", "é/1", {"x": "1"}),
+    ("a/{x}", "%61/1", {"x": "1"}),
+    ("a/{x}", "a%2F1", None),
+    ("a%2Fb/{x}", "a%2fb/1", {"x": "1"}),
+    ("a%2Fb/{x}", "a/b/1", None),
+    ("%FF/{x}", "%ff/1", {"x": "1"}),
+    # what is not text
+    ("{x}", "%FF", None),
+    ("{x*}", "a,%C3", None),
+    ("{x}", "\udc2f", None),
+]
+
+
+def test_a_uri_leads_back_to_its_values():
+    for text, uri, values in MATCHES:
+        assert Template(text).match(uri) == values, (text, uri)
 
 
 def test_an_encoded_slash_is_part_of_the_value_that_comes_out():

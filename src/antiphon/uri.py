@@ -1,16 +1,16 @@
-"""URI templates: RFC 6570, all four levels, and the way back from a URI to its values.
+"""URI templates: expand them (RFC 6570, all four levels), and match URIs against them.
 
-Expansion is section 3 of the RFC. Matching is not in it (section 1.4 leaves it to others), so these are our rules:
+Expansion is section 3 of the RFC. Matching is not specified (section 1.4), so these are our rules:
 
-* ``{id}`` and ``{+path}`` need at least one character; what has a lead of its own (``{/a}``, ``{.ext}``, ``{;x}``,
-  ``{?q}``, ``{&q}``, ``{#part}``) may be absent, and then its variables are absent from the result.
-* Only ``/``, ``?`` and ``#`` end a ``{id}``, for clients in the field do not always encode. An encoded delimiter
-  (``%2F``) never ends anything. ``{+path}`` and ``{#part}`` run over everything.
-* Named parameters come in any order; an unknown one, or one that repeats without ``*``, does not fit.
-* Where a URI could be read in two ways, the variable further left gets more, but an expression that can be present is.
-* A variable that stands in two places must have one value that explains both.
+* ``{id}`` and ``{+path}`` need at least one character; expressions with a lead character (``{/a}``, ``{.ext}``,
+  ``{;x}``, ``{?q}``, ``{&q}``, ``{#part}``) may be absent, and then their variables are absent from the result.
+* Only ``/``, ``?`` and ``#`` end a ``{id}``, because not all clients encode. An encoded delimiter (``%2F``) never ends
+  one. ``{+path}`` and ``{#part}`` take any character.
+* Named parameters come in any order; an unknown one, or one repeated without ``*``, does not match.
+* If a URI can be read in two ways, the variable further left gets more, but an expression that can be present is.
+* A variable that occurs twice must have one value that fits both places.
 
-Time grows with the length of the URI and of the template, never with the number of ways to split one along the other.
+The time grows with the length of the URI and of the template, not with the number of ways to split the URI.
 """
 
 import re
@@ -61,7 +61,7 @@ _NOT_URI = re.compile(r"(?:[^\w.~:/?#\[\]@!$&'()*+,;=%-]|%(?![0-9A-Fa-f]{2}))+",
 
 
 def is_template(text: str) -> bool:
-    """Whether the text contains an expression, be it a faulty one: `Template` then says what is wrong with it."""
+    """Whether the text contains an expression. It need not be valid: `Template` raises ValueError if it is not."""
     return _EXPRESSION.search(text) is not None
 
 
@@ -89,13 +89,13 @@ class Template:
         object.__setattr__(self, "_route", tuple(_routed(parts)))
 
     def expand(self, /, **values: Value) -> str:
-        """The URI for these values. What is missing, None or an empty list leaves no trace (RFC 6570, section 3)."""
+        """Return the URI for these values. Missing values, None and empty lists are left out (RFC 6570, section 3)."""
         return "".join(part if isinstance(part, str) else part.expanded(values) for part in self._parts)
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
-        """The values that lead to this URI, percent-decoded, or None when it does not fit.
+        """Return the values that expand to this URI, percent-decoded, or None if it does not match.
 
-        A decoded value can hold any character, slashes and dots among them: check it before it names a file.
+        A decoded value can hold any character, including slashes and dots: check it before you use it as a path.
         """
         bodies = _bodies(self._route, _tokens(uri)) if _is_text(uri) else None
         if bodies is None:
@@ -118,7 +118,7 @@ class _Variable(NamedTuple):
     prefix: int | None = None
 
     def sees(self, value: str | list[str]) -> str | list[str]:
-        """What this place of the template shows of a value that is known in full."""
+        """Return the part of a complete value that this place of the template shows."""
         if self.explode:
             return value if isinstance(value, list) else [value]
         return (value if isinstance(value, str) else ",".join(value))[: self.prefix]
@@ -209,7 +209,7 @@ def _pieces(operator: _Operator, variable: _Variable, value: Value) -> Iterator[
 def _listed(name: str, value: object) -> Sequence[object]:
     if not isinstance(value, Sequence):
         raise _unusable(name, value)
-    return value  # a sequence of anything, looked at one by one
+    return value  # its members are checked one by one
 
 
 def _member(name: str, item: object, unsafe: re.Pattern[str]) -> str:
@@ -235,9 +235,9 @@ def _encoded(text: str, unsafe: re.Pattern[str]) -> str:
 
 # --- matching ---
 
-# A URI is decoded before it is matched, so that one character is one position (a prefix counts characters, RFC 6570,
-# section 2.4.1) and `%61` is `a`. Encoded delimiters and bytes that are not UTF-8 become lone surrogates meanwhile,
-# which no valid text contains: they are equal to themselves and delimit nothing.
+# A URI is decoded before it is matched, so that each character is one position (a prefix counts characters, RFC 6570,
+# section 2.4.1) and `%61` is `a`. Encoded delimiters and bytes that are not UTF-8 become lone surrogates, which no
+# valid text contains: they equal themselves and delimit nothing.
 _SHIELD = {ord(c): 0xDC00 + ord(c) for c in _RESERVED}
 _UNSHIELD = {shield: plain for plain, shield in _SHIELD.items()}
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
@@ -261,7 +261,7 @@ def _shielded(run: re.Match[str]) -> str:
 
 
 class _Slot(NamedTuple):
-    """An expression, or neighbours that act as one, in the eyes of `match`."""
+    """An expression as `match` sees it, or adjacent expressions that act as one."""
 
     variables: tuple[_Variable, ...]
     leads: str
@@ -269,11 +269,11 @@ class _Slot(NamedTuple):
     named: bool
     stops: str
     segments: int
-    """How often lead and body may follow each other."""
+    """How many times a lead and a body may follow each other."""
     reach: int | None
-    """How many characters the body may have."""
+    """The most characters that the body may have."""
     greedy: bool
-    """Whether it takes all it can from what stands before it, or as little."""
+    """Whether it takes as much as it can from what precedes it, or as little."""
 
     def read(self, body: str) -> Iterable[tuple[_Variable, str | list[str]]] | None:
         return self._named(body) if self.named else self._listed(body)
@@ -334,7 +334,7 @@ def _slot(together: Sequence[_Expression]) -> _Slot:
 
 
 class _Positions:
-    """Sets of positions in a text, each an integer whose bit n stands for position n."""
+    """Sets of positions in a text: integers whose bit n stands for position n."""
 
     def __init__(self, tokens: str) -> None:
         self.tokens = tokens
@@ -370,9 +370,9 @@ class _Positions:
         return reached
 
     def _run(self, starts: int, free: int, reach: int | None) -> int:
-        """Every position that is reached from a start over free characters."""
+        """Return every position that is reached from a start over free characters."""
         if reach is None or reach >= len(self.tokens):
-            # The carry of the sum travels along a run of ones, from the first start in it to its end.
+            # The carry of the addition moves along a run of ones, from the first start in it to its end.
             return starts | ((free + (starts & free)) ^ free)
         reached = starts
         while starts and reach:
@@ -382,7 +382,7 @@ class _Positions:
         return reached
 
     def begin(self, starts: int, slot: _Slot, end: int) -> int:
-        """Where the slot that ends at `end` begins; at `end` itself when it is absent."""
+        """Return where the slot that ends at `end` begins: `end` itself if it is absent."""
         floor = self._floor(slot.stops, end)
         for _ in range(slot.segments - 1):
             if floor == 0 or self.tokens[floor - 1] not in slot.leads:
@@ -403,7 +403,7 @@ class _Positions:
 
 
 def _bodies(route: Sequence[str | _Slot], tokens: str) -> list[tuple[_Slot, str]] | None:
-    """What each slot covers. First all positions that the parts can reach together, then one way back through them."""
+    """Return what each slot covers: first find all positions that the parts can reach, then one way back."""
     positions = _Positions(tokens)
     reached = [1]
     for part in route:
@@ -430,7 +430,7 @@ def _bodies(route: Sequence[str | _Slot], tokens: str) -> list[tuple[_Slot, str]
 def _settled(
     sightings: Mapping[str, Sequence[tuple[_Variable, str | list[str]]]],
 ) -> dict[str, str | list[str]] | None:
-    """One value for each variable, such that every place that shows it agrees."""
+    """Return one value for each variable that fits every place where it occurs, None if there is none."""
     settled: dict[str, str | list[str]] = {}
     for name, seen in sightings.items():
         _, fullest = max(seen, key=lambda one: (one[0].explode, one[0].prefix is None, len(one[1])))

@@ -171,10 +171,8 @@ async def work(ctx: Context) -> str:
     """Report progress, and ask in the middle of it."""
     for done in range(1, 4):
         await ctx.progress(done, total=4, message=f"Step {done}")
-        await asyncio.sleep(0.15)
     await ctx.elicit("Go on?", str, key="go")
     await ctx.progress(4, total=4, message="Step 4")
-    await asyncio.sleep(0.3)
     return "worked"
 
 

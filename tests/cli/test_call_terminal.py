@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -316,11 +317,12 @@ def test_a_browser_that_does_not_open_is_said(call):
 
 
 def test_progress_is_a_bar_that_makes_room_for_a_question_and_goes(call):
-    terminal = call("work").sees("Step", "%")
-    terminal.asks("Go on?")
+    terminal = call("work").asks("Go on?")
+    assert re.search(rb"Step 1.*25%", terminal.raw, re.DOTALL)
     assert "Step" not in terminal.text
-    terminal.types("x", ENTER).asks("Send this?").types(ENTER).sees("Step 4")
+    terminal.types("x", ENTER).asks("Send this?").types(ENTER)
     assert terminal.ends() == 0
+    assert b"Step 4" in terminal.raw
     assert "Step" not in terminal.text
     assert terminal.text.endswith("\nworked")
 

@@ -1,7 +1,6 @@
 """The address that HTTP is served at, and the sockets that listen there."""
 
 import errno
-import os
 import socket
 from typing import Final
 
@@ -47,7 +46,7 @@ def listen(address: Address) -> list[socket.socket]:
         # With --port 0, all addresses use the port that the first one was given.
         port: int = sockets[0].getsockname()[1] if sockets else address.port
         try:
-            sockets.append(_listening(family, host, port))
+            sockets.append(socket.create_server((host, port), family=family, backlog=BACKLOG))
         except OSError as fault:
             refusal = fault
             if fault.errno != errno.EADDRNOTAVAIL:  # such as ::1 on a machine without IPv6
@@ -56,23 +55,9 @@ def listen(address: Address) -> list[socket.socket]:
         for opened in sockets:
             opened.close()
         raise click.ClickException(_why(address, refusal))
+    for opened in sockets:
+        opened.set_inheritable(True)  # for workers
     return sockets
-
-
-def _listening(family: int, host: str, port: int) -> socket.socket:
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if os.name == "posix":
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        opened.bind((host, port))
-        opened.listen(BACKLOG)
-    except BaseException:
-        opened.close()
-        raise
-    opened.set_inheritable(True)
-    return opened
 
 
 def _why(address: Address, fault: OSError) -> str:

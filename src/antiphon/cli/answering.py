@@ -106,29 +106,16 @@ def read_answers(path: Path) -> AnswerFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
         raise click.UsageError(f"Cannot read the answers in {path}: {fault}") from None
-    entries = _json(text, path) if path.suffix == ".json" else _yaml(text, path)
+    is_json = path.suffix == ".json"
+    try:
+        entries: object = msgspec.json.decode(text) if is_json else msgspec.yaml.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
+        raise click.UsageError(f"{path} is not valid {'JSON' if is_json else 'YAML'}: {line(str(fault))}") from None
     if entries is None:
         entries = {}
     if type(entries) is not dict or not all(isinstance(name, str) for name in entries):
         raise click.UsageError(f"{path} must be a map from the keys of questions (strings) to answers")
     return AnswerFile(entries, str(path))
-
-
-def _json(text: str, path: Path) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
-        raise click.UsageError(f"{path} is not valid JSON: {fault}") from None
-
-
-def _yaml(text: str, path: Path) -> object:
-    import yaml  # 25 ms, and only a file of answers needs it
-
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as fault:
-        problem = " ".join(str(fault).split())
-        raise click.UsageError(f"{path} is not valid YAML: {problem}") from None
 
 
 class Respondent:

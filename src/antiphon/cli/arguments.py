@@ -17,7 +17,7 @@ TRUE: Final = frozenset({"true", "yes", "on", "1"})
 FALSE: Final = frozenset({"false", "no", "off", "0"})
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-INTEGERS: Final = range(-(2**63), 2**64)
+_INTEGERS: Final = range(-(2**63), 2**64)
 """The integers that our JSON carries."""
 _NO_JSON: Final = object()
 _TYPES: Final[Mapping[type, frozenset[str]]] = {
@@ -145,7 +145,7 @@ def _items(text: str, schema: JsonObject, steps: Sequence[str | int]) -> list[An
 
 def _whole(text: str) -> int:
     value = int(text)
-    if value not in INTEGERS:
+    if value not in _INTEGERS:
         raise ValueError(f"expected a whole number of at most 64 bits, got {quoted(text)}")
     return value
 

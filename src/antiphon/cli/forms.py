@@ -1,6 +1,5 @@
 """The fields of a form: what each one is, and a widget that asks for it. Esc leaves any widget."""
 
-import math
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -12,10 +11,8 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.document import Document
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
 
-from antiphon.cli.arguments import INTEGERS, convert
-from antiphon.shapes import Mismatch
+from antiphon.cli.arguments import convert
 from antiphon.shapes.form_schema import checked_definition, options_of, read_value
-from antiphon.shapes.mismatch import quoted
 from antiphon.testing.report.escaping import line
 from antiphon.types import JsonObject
 
@@ -39,6 +36,11 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
     schema: JsonObject
     kind: Kind
     is_required: bool
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it can be left out: neither required nor filled in by a default."""
+        return not self.is_required and self.default is None
 
     @property
     def label(self) -> str:
@@ -68,7 +70,7 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
         parts = [_bounds(self.schema, self.kind)]
         if self.kind == "other":
             parts.append("as JSON")
-        if not self.is_required and self.default is None and self.kind not in {"boolean", "choice", "several"}:
+        if self.is_optional and self.kind not in {"boolean", "choice", "several"}:
             parts.append("may be left empty")
         return ", ".join(part for part in parts if part)
 
@@ -85,16 +87,17 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
 
     def read(self, text: str) -> Any:
         """Return the value for what was typed; raise ValueError if it is not valid."""
-        if self.kind == "other":
-            return convert(text, self.schema)
-        value: object = text
-        if self.kind == "number":
-            value = _number(text, whole=self.schema["type"] == "integer")
-        elif self.kind == "date-time":
-            value = _with_offset(text)
-        elif self.kind == "date":
-            value = text.strip()
-        return self.check(value)
+        match self.kind:
+            case "other":
+                return convert(text, self.schema)
+            case "number":
+                return self.check(convert(text, self.schema))
+            case "date":
+                return self.check(text.strip())
+            case "date-time":
+                return self.check(_with_offset(text))
+            case _:
+                return self.check(text)
 
     def check(self, value: object) -> Any:
         """Return the value; raise ValueError if it is not valid."""
@@ -159,17 +162,6 @@ def _range(noun: str, least: float | None, most: float | None, unit: str) -> str
     return " ".join(part for part in (noun, told, unit) if part)
 
 
-def _number(text: str, *, whole: bool) -> int | float:
-    stripped = text.strip()
-    try:
-        value = int(stripped) if whole or stripped.lstrip("+-").isdecimal() else float(stripped)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or (isinstance(value, int) and value not in INTEGERS):
-        raise Mismatch(f"expected {'a whole number' if whole else 'a number'}, got {quoted(text)}")
-    return value
-
-
 def _with_offset(text: str) -> str:
     """Return a date-time with the local offset, if it has none."""
     stripped = text.strip()
@@ -196,31 +188,31 @@ class Escaped(Exception):
     """Esc was pressed."""
 
 
-class _Invalid(Exception):
-    """What was given is not valid: ask for it again."""
-
-    def __init__(self, fault: ValueError, given: object) -> None:
-        super().__init__(str(fault))
-        self.why = str(fault)[:1].upper() + str(fault)[1:]
-        self.given = given
-
-
 async def ask(field: FormField, before: object, complain: Callable[[str], None]) -> Any:
     """Return a valid value for a field, or ABSENT; ``before`` is what was answered earlier."""
     while True:
+        match field.kind:
+            case "boolean" | "choice":
+                return await _choose(field, before)
+            case "several":
+                before = await _choose_several(field, before)
+            case _:
+                before = await _type(field, before)
         try:
-            match field.kind:
-                case "boolean":
-                    return await _yes_or_no(field, before)
-                case "choice":
-                    return await _choice(field, before)
-                case "several":
-                    return await _several(field, before)
-                case _:
-                    return await _typed(field, before)
-        except _Invalid as invalid:
-            complain(invalid.why)
-            before = invalid.given
+            return _value(field, before)
+        except ValueError as fault:
+            complain(str(fault)[:1].upper() + str(fault)[1:])
+
+
+def _value(field: FormField, given: Any) -> Any:
+    """Return the value for what was typed or marked; raise ValueError if it is not valid."""
+    if isinstance(given, list):
+        return ABSENT if not given and field.is_optional else field.check(given)
+    if given.strip() or given == field.default:
+        return field.read(given)
+    if field.is_required:
+        raise ValueError("this field is required (Esc: decline or cancel)")
+    return ABSENT
 
 
 async def choose(message: str, choices: Sequence[tuple[str, object]], start: object = None) -> Any:
@@ -229,81 +221,53 @@ async def choose(message: str, choices: Sequence[tuple[str, object]], start: obj
     return await _put(questionary.select(message, options, default=_choice_of(options, start), instruction=" "))
 
 
-async def _typed(field: FormField, before: object) -> Any:
+async def _type(field: FormField, before: object) -> Any:
     start = field.default if before is ABSENT else before
     prefilled = "" if start is None else start if isinstance(start, str) else field.shown(start)
     keys: dict[str, Any] = {"key_bindings": _days()} if field.kind == "date" else {}
     hint = f" ({field.hint})" if field.hint else ""
-    text: str = await _put(questionary.text(f"{field.label}{hint}:", default=prefilled, **keys))
-    try:
-        return _read(field, text)
-    except ValueError as fault:
-        raise _Invalid(fault, text) from None
+    return await _put(questionary.text(f"{field.label}{hint}:", default=prefilled, **keys))
 
 
-def _read(field: FormField, text: str) -> Any:
-    if text.strip() or text == field.default:
-        return field.read(text)
-    if field.is_required:
-        raise ValueError("this field is required (Esc: decline or cancel)")
-    return ABSENT
-
-
-async def _yes_or_no(field: FormField, before: object) -> Any:
-    choices = [questionary.Choice("Yes", True, shortcut_key="y"), questionary.Choice("No", False, shortcut_key="n")]
-    if not field.is_required and field.default is None:
+async def _choose(field: FormField, before: object) -> Any:
+    is_boolean = field.kind == "boolean"
+    if is_boolean:
+        choices = [questionary.Choice("Yes", True, shortcut_key="y"), questionary.Choice("No", False, shortcut_key="n")]
+    else:
+        choices = [questionary.Choice(option.title or '""', option.value) for option in field.options]
+    if field.is_optional:
         choices.append(questionary.Choice("Leave it open", ABSENT, shortcut_key="l"))
-    # Enter alone never means yes, unless the form's default is yes.
-    start = before if before is not ABSENT else field.default if field.default is not None else choices[-1].value
-    question = questionary.select(
-        f"{field.label}:",
-        choices,
-        default=_choice_of(choices, start),
-        instruction=_hint(field, "arrows or y, n; then Enter"),
-        use_shortcuts=True,
-        use_jk_keys=False,
-        use_emacs_keys=False,
+    start = field.default if before is ABSENT else before
+    if start is None and is_boolean:
+        # Enter alone never means yes, unless the form's default is yes.
+        start = choices[-1].value
+    return await _put(
+        questionary.select(
+            f"{field.label}:",
+            choices,
+            default=_choice_of(choices, start),
+            use_shortcuts=is_boolean,
+            use_emacs_keys=not is_boolean,
+            **_list_options(field, "arrows or y, n; then Enter" if is_boolean else "arrows, then Enter", choices),
+        )
     )
-    return await _put(question)
 
 
-async def _choice(field: FormField, before: object) -> Any:
-    choices = [questionary.Choice(option.title or '""', option.value) for option in field.options]
-    if not field.is_required and field.default is None:
-        choices.append(questionary.Choice("Leave it open", ABSENT))
-    search = len(choices) > SEARCHED
-    question = questionary.select(
-        f"{field.label}:",
-        choices,
-        default=_choice_of(choices, field.default if before is ABSENT else before),
-        instruction=_hint(field, "arrows, then Enter; type to search" if search else "arrows, then Enter"),
-        use_search_filter=search,
-        use_jk_keys=False,
-    )
-    return await _put(question)
-
-
-async def _several(field: FormField, before: object) -> Any:
+async def _choose_several(field: FormField, before: object) -> Any:
     start: Any = (field.default or []) if before is ABSENT else before
     choices = [
         questionary.Choice(option.title or '""', option.value, checked=option.value in start)
         for option in field.options
     ]
+    options = _list_options(field, "arrows, space to mark, then Enter", choices)
+    return await _put(questionary.checkbox(f"{field.label}:", choices, **options))
+
+
+def _list_options(field: FormField, keys: str, choices: list[questionary.Choice]) -> dict[str, Any]:
     search = len(choices) > SEARCHED
-    question = questionary.checkbox(
-        f"{field.label}:",
-        choices,
-        instruction=_hint(field, "arrows, space to mark, then Enter" + ("; type to search" if search else "")),
-        use_search_filter=search,
-        use_jk_keys=False,
-    )
-    values: list[str] = await _put(question)
-    if not values and not field.is_required and field.default is None:
-        return ABSENT
-    try:
-        return field.check(values)
-    except ValueError as fault:
-        raise _Invalid(fault, values) from None
+    parts = (field.hint, f"{keys}; type to search" if search else keys)
+    instruction = f"({'; '.join(part for part in parts if part)})"
+    return {"instruction": instruction, "use_search_filter": search, "use_jk_keys": False}
 
 
 async def _put(question: questionary.Question) -> Any:
@@ -341,7 +305,3 @@ def _days() -> KeyBindings:
 
 def _choice_of(choices: list[questionary.Choice], value: object) -> Any:
     return next((choice for choice in choices if choice.value is value or choice.value == value), None)
-
-
-def _hint(field: FormField, keys: str) -> str:
-    return f"({'; '.join(part for part in (field.hint, keys) if part)})"

@@ -61,23 +61,9 @@ def escape_unencodable() -> None:
 
 def as_json(result: Result) -> str:
     """Return a result as JSON, with the names of the protocol."""
-    wire: JsonObject
-    match result:
-        case CallResult():
-            wire = {"content": result.content}
-            if result.structured is not UNSET:
-                wire["structuredContent"] = result.structured
-            if result.is_error:
-                wire["isError"] = True
-        case PromptReply():
-            wire = {"messages": result.messages}
-            if result.description is not None:
-                wire["description"] = result.description
-        case ReadResult():
-            wire = {"contents": result.contents}
-    if result.meta:
-        wire["_meta"] = result.meta
-    return indented(wire)
+    fields: JsonObject = msgspec.to_builtins(result)
+    left_out = {"rounds", *(name for name in ("isError", "description", "_meta") if not fields.get(name))}
+    return indented({name: value for name, value in fields.items() if name not in left_out})
 
 
 def indented(value: object) -> str:

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,14 +41,27 @@ Exit codes:
   130  interrupted"""
 
 
-def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+def _parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], object]:
+    """Return a callback that parses an option's value, and shows a ValueError as the user's mistake."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> object:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as fault:
+            raise click.BadParameter(str(fault), ctx, param) from None
+
+    return callback
+
+
+def _time(text: str) -> float:
     """Read ``500ms``, ``10s``, ``2m``, or a number of seconds."""
-    if value is None:
-        return None
-    try:
-        return duration(float(value) if value.replace(".", "", 1).isdigit() else value)
-    except ValueError as fault:
-        raise click.BadParameter(str(fault), ctx, param) from None
+    return duration(float(text) if text.replace(".", "", 1).isdigit() else text)
+
+
+def _expression(text: str) -> str:
+    if text:
+        check_expression(text)
+    return text
 
 
 def _reports(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -71,15 +84,6 @@ def _variables(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     return variables
 
 
-def _expression(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    try:
-        if value:
-            check_expression(value)
-    except ValueError as fault:
-        raise click.BadParameter(str(fault), ctx, param) from None
-    return value
-
-
 def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     del param
     if value:
@@ -97,7 +101,7 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
     "expression",
     metavar="EXPR",
     default="",
-    callback=_expression,
+    callback=_parsed(_expression),
     help="Run tests whose names or tags match: 'deploy and not slow'.",
 )
 @click.option("--tag", metavar="TAG", multiple=True, help="Run tests with this tag. Repeat it for several.")
@@ -118,7 +122,10 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
     help="Run N instances. Each round goes to the next one, restarted.",
 )
 @click.option(
-    "--timeout", metavar="TIME", callback=_time, help="The time limit of a call: 10s, 500ms. Overrides the suites."
+    "--timeout",
+    metavar="TIME",
+    callback=_parsed(_time),
+    help="The time limit of a call: 10s, 500ms. Overrides the suites.",
 )
 @click.option(
     "--var", "variables", metavar="NAME=VALUE", callback=_variables, multiple=True, help="A variable for the suites."
@@ -134,7 +141,7 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
     "effects",
     metavar="FUNCTION",
     multiple=True,
-    help="With --replay-safety: a function such as shop.payments.charge that must run once, in a step.",
+    help="With --replay-safety: a function (shop.payments.charge) that may run in one round only, unless in a step.",
 )
 @click.option("--watch", is_flag=True, help="Run again when a file changes.")
 @click.option(
