@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from antiphon import CallTimeout, Change, Client, Disconnected, Refused, Server
-from antiphon.client import client as client_module
 
 from .hostile import END, STREAM, answer, event
 from .scripted import Scripted, refused
@@ -22,7 +21,7 @@ PATIENCE = 20.0
 
 @pytest.fixture(autouse=True)
 def quick_reconnects(monkeypatch):
-    monkeypatch.setattr(client_module, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr("antiphon.client.listening.FIRST_WAIT", 0.01)
 
 
 @pytest.fixture

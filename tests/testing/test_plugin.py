@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-# Whatever a run of pytest inside this one imports, it forgets: this is imported once for all of them.
+# A run of pytest inside this one forgets what it imports: import this once for all of them.
 for module in (
     "antiphon.app",
+    "antiphon.testing.client",
     "antiphon.testing.collecting",
     "antiphon.testing.snapshots",
+    "antiphon.transports.stdio_client",
+    "antiphon.legacy.client.link",
     "cryptography.hazmat.primitives.ciphers.aead",
 ):
     import_module(module)

@@ -15,7 +15,6 @@ from click.exceptions import Exit
 from antiphon.cli import exit_codes
 from antiphon.cli.output import indented
 from antiphon.cli.target import header_option, holds_server, read_headers, read_target
-from antiphon.client.client import Client
 from antiphon.testing.answers import Script
 from antiphon.testing.outcome import Outcome, Place, Summary
 from antiphon.testing.report import FORMATS, render
@@ -26,7 +25,7 @@ from antiphon.testing.suite.loading import find_suites, load_all
 from antiphon.testing.suite.model import Suite, Target
 from antiphon.testing.suite.runner import Settings, run
 from antiphon.testing.suite.selection import Selection, check_expression
-from antiphon.testing.suite.servers import Instance, Unstarted
+from antiphon.testing.suite.server import SuiteServer, Unstarted
 from antiphon.testing.suite.starter import starting_suite
 
 FAILED: Final = 1
@@ -401,15 +400,11 @@ def init_tests_command(*, target: str, output: Path | None, header: tuple[str, .
 async def _starting_suite(server: dict[str, object], folder: Path, era: str, output: Path | None) -> str:
     file = output or Path("suite.mcp.yaml")
     try:
-        instance = Instance(_target(server, folder, file), era=era)
-        await instance.start()
+        async with SuiteServer(_target(server, folder, file), era=era) as started:
+            started.client.prepare(Script(), timeout=60)
+            return await starting_suite(started.client, server, file=str(file))
     except Unstarted as fault:
         raise exit_codes.Failed("\n".join(filter(None, [str(fault), fault.log]))) from None
-    try:
-        async with Client(instance.link, **Script().handlers()) as client:
-            return await starting_suite(client, server, file=str(file))
-    finally:
-        await instance.stop()
 
 
 def _target(server: dict[str, object], folder: Path, file: Path) -> Target:

@@ -10,7 +10,7 @@ import msgspec
 from antiphon.client.results import CallResult
 from antiphon.errors import PeerBroken
 from antiphon.types import UNSET, JsonObject, Tool
-from antiphon.wire.headers import HeaderParam, encode_params, header_params
+from antiphon.wire.headers import HeaderParam, header_params
 from antiphon.wire.jsonrpc import encode
 
 if TYPE_CHECKING:
@@ -22,10 +22,11 @@ log = logging.getLogger("antiphon.client")
 class Catalogue:
     """Filled by listing the tools; a call of a tool that was never listed is neither mirrored nor checked."""
 
-    __slots__ = ("_headers", "_outputs", "_shapes")
+    __slots__ = ("_outputs", "_shapes", "headers")
 
     def __init__(self) -> None:
-        self._headers: dict[str, tuple[HeaderParam, ...]] = {}
+        self.headers: dict[str, tuple[HeaderParam, ...]] = {}
+        """The arguments of each tool that are repeated in headers."""
         self._outputs: dict[str, JsonObject] = {}
         self._shapes: dict[str, Shape] = {}
 
@@ -36,7 +37,7 @@ class Catalogue:
         """
         self.forget(tool.name)
         try:
-            self._headers[tool.name] = header_params(tool.input_schema)
+            self.headers[tool.name] = header_params(tool.input_schema)
         except ValueError as fault:
             log.warning("the tool %r is left out: %s", tool.name, fault)
             return False
@@ -45,15 +46,9 @@ class Catalogue:
         return True
 
     def forget(self, name: str) -> None:
-        self._headers.pop(name, None)
+        self.headers.pop(name, None)
         self._outputs.pop(name, None)
         self._shapes.pop(name, None)
-
-    def headers_of(self, name: str) -> tuple[HeaderParam, ...]:
-        return self._headers.get(name, ())
-
-    def mirrored(self, name: str, arguments: JsonObject) -> dict[str, str]:
-        return encode_params(self.headers_of(name), arguments)
 
     def check(self, name: str, result: CallResult) -> None:
         """PeerBroken if a result is not what the tool's output schema promises (server/tools, Output Schema)."""

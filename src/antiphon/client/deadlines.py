@@ -1,4 +1,4 @@
-"""Time: what a server may take for a call, and what a person may."""
+"""Time limits: the server's for a call, and a person's for an answer."""
 
 import asyncio
 from math import inf
@@ -9,34 +9,30 @@ from antiphon.errors import CallTimeout
 
 
 class Deadlines:
-    """The deadlines of all that a client waits for, on one timer: a timer for each would cost as much as a call."""
+    """The deadlines of a client on one timer: a timer for each would cost as much as a call."""
 
-    __slots__ = ("_next", "_timer", "due")
+    __slots__ = ("_timer", "due", "next")
 
     def __init__(self) -> None:
         self.due: dict[Budget, float] = {}
-        self._next = inf
+        self.next = inf
+        """When the timer rings."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def set(self, budget: "Budget", when: float) -> None:
-        self.due[budget] = when
-        if when < self._next:
-            self._arm(when)
-
     def close(self) -> None:
-        """Nothing more will be set; what is still due keeps its timer."""
+        """Cancel the timer, unless a deadline is still due."""
         if not self.due:
             self._disarm()
 
     def _disarm(self) -> None:
-        self._next = inf
+        self.next = inf
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _arm(self, when: float) -> None:
+    def arm(self, when: float) -> None:
         self._disarm()
-        self._next = when
+        self.next = when
         self._timer = asyncio.get_running_loop().call_later(when - monotonic(), self._ring)
 
     def _ring(self) -> None:
@@ -46,11 +42,11 @@ class Deadlines:
             del self.due[budget]
             budget.expire()
         if self.due:
-            self._arm(min(self.due.values()))
+            self.arm(min(self.due.values()))
 
 
 class Budget:
-    """Seconds to wait for somebody within a ``with`` block, pauses not counted; CallTimeout when they are spent."""
+    """Seconds that ``with`` blocks may take together, pauses not counted; CallTimeout when they are spent."""
 
     __slots__ = ("_cancelled", "_deadlines", "_expired", "_for", "_left", "_seconds", "_task")
 
@@ -65,7 +61,7 @@ class Budget:
             self._task = asyncio.current_task()
             assert self._task is not None
             self._cancelled = self._task.cancelling()
-            self._deadlines.set(self, monotonic() + self._left)
+            self.go_on()
         return self
 
     def pause(self) -> None:
@@ -75,12 +71,16 @@ class Budget:
 
     def go_on(self) -> None:
         if self._left is not None:
-            self._deadlines.set(self, monotonic() + self._left)
+            when = self._deadlines.due[self] = monotonic() + self._left
+            if when < self._deadlines.next:
+                self._deadlines.arm(when)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> None:
-        self.pause()
+        when = self._deadlines.due.pop(self, None)
+        if when is not None:
+            self._left = when - monotonic()
         if self._expired and self._task is not None:
-            # As asyncio.timeout does it: our own cancellation is a timeout, unless somebody else cancels as well.
+            # As asyncio.timeout does it: our own cancellation is a timeout, unless the task is cancelled otherwise too.
             others = self._task.uncancel() > self._cancelled
             if isinstance(fault, asyncio.CancelledError) and not others:
                 raise CallTimeout(self._for, self._seconds or 0) from None

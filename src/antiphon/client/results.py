@@ -1,6 +1,6 @@
 """What calls give: results with their content read, and calls that still wait."""
 
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -59,18 +59,21 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(item.text for item in self.contents if item.text is not None)
 
 
+Result: TypeAlias = CallResult | PromptReply | ReadResult
+
+
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One round of a watched call: questions to answer, or the end."""
 
     number: int
     questions: JsonObject
-    result: CallResult | PromptReply | ReadResult | None = None
+    result: Result | None = None
 
 
 class Complete(msgspec.Struct, frozen=True):
     """A call that is done."""
 
-    result: CallResult | PromptReply | ReadResult
+    result: Result
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,14 +125,14 @@ def check_call(method: str, params: JsonObject) -> None:
         raise ValueError(f"{method} needs {row.target!r}, a string")
 
 
-_RESULTS: dict[str, type[CallResult | PromptReply | ReadResult]] = {
+_RESULTS: dict[str, type[Result]] = {
     "tools/call": CallResult,
     "prompts/get": PromptReply,
     "resources/read": ReadResult,
 }
 
 
-def read_result(method: str, result: JsonObject, rounds: int) -> CallResult | PromptReply | ReadResult:
+def read_result(method: str, result: JsonObject, rounds: int) -> Result:
     """A complete result, typed; PeerBroken if it is not one."""
     try:
         return msgspec.convert({**result, "rounds": rounds}, _RESULTS[method])
@@ -142,56 +145,3 @@ def implementation(info: object) -> Implementation | None:
         return msgspec.convert(info, Implementation)
     except msgspec.ValidationError:
         return None
-
-
-# Changes at the server: what can be listened for, and what the stream says.
-
-
-_LISTS: tuple[Literal["tools", "prompts", "resources"], ...] = ("tools", "prompts", "resources")
-
-
-class Change(msgspec.Struct, frozen=True):
-    """Something changed at the server: a list, or the resource under ``uri``."""
-
-    kind: Literal["tools", "prompts", "resources", "resource"]
-    uri: str | None = None
-
-
-def wanted(*, tools: bool, prompts: bool, resources: bool | list[str]) -> JsonObject:
-    """basic/patterns/subscriptions, Notification Filter."""
-    made: JsonObject = {}
-    if tools:
-        made["toolsListChanged"] = True
-    if prompts:
-        made["promptsListChanged"] = True
-    if resources is True:
-        made["resourcesListChanged"] = True
-    elif resources:
-        made["resourceSubscriptions"] = list(resources)
-    if not made:
-        raise ValueError("subscribe() needs something to listen for: tools=True, prompts=True, resources=True or URIs")
-    return made
-
-
-def everything_in(filter_: JsonObject) -> list[Change]:
-    """What may have changed while nobody listened."""
-    lists = [Change(kind) for kind in _LISTS if filter_.get(f"{kind}ListChanged")]
-    return lists + [Change("resource", uri) for uri in filter_.get("resourceSubscriptions", [])]
-
-
-def left_out(filter_: JsonObject, acknowledgment: JsonObject) -> list[str]:
-    """What was asked for and is not in what the server agreed to."""
-    params = acknowledgment.get("params")
-    agreed = params.get("notifications") if type(params) is dict else None
-    got: JsonObject = agreed if type(agreed) is dict else {}
-    return [key for key in filter_ if not got.get(key)]
-
-
-def change_in(message: JsonObject) -> Change | None:
-    method, params = message["method"], message.get("params")
-    for kind in _LISTS:
-        if method == f"notifications/{kind}/list_changed":
-            return Change(kind)
-    if method == "notifications/resources/updated" and type(params) is dict and type(params.get("uri")) is str:
-        return Change("resource", params["uri"])
-    return None

@@ -1,7 +1,7 @@
-"""Given answers: what a test writes down as an answer, and the response that it stands for on the wire.
+"""Answers as a test writes them down, and the responses that they stand for on the wire.
 
 ``{"confirm": True}`` is content to accept, ``True`` is the same for a form of one field, ``"decline"`` is an action, a
-text answers a model's question, and a list of URIs is roots. ``response_to`` reads them all.
+text answers a question to a model, and a list of URIs is roots. ``response_to`` reads them all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ _ABSENT: Final = object()
 
 
 class AnswerUnfit(CannotAnswer):
-    """An answer was given, and it is none to what was asked."""
+    """An answer does not fit what was asked."""
 
 
 def kind_of(request: JsonObject) -> Kind | None:
-    """What kind of question a request is; None if it is none of the protocol's."""
+    """Return what kind of question a request is; None if the protocol has no such question."""
     method = request.get("method")
     if method == "elicitation/create":
         return "url" if params_of(request).get("mode") == "url" else "form"
@@ -37,14 +37,14 @@ def params_of(request: JsonObject) -> JsonObject:
 
 
 def fields_of(request: JsonObject) -> JsonObject:
-    """The fields of a form by name; empty where there is no form."""
+    """Return the fields of a form by name; empty where there is no form."""
     schema = params_of(request).get("requestedSchema")
     fields = schema.get("properties") if isinstance(schema, dict) else None
     return fields if isinstance(fields, dict) else {}
 
 
 def response_to(key: str, request: JsonObject, given: object) -> JsonObject:
-    """The response that a given answer stands for; AnswerUnfit if it is no answer to that request."""
+    """Return the response that an answer stands for; AnswerUnfit if it does not fit the request."""
     kind = kind_of(request)
     if kind == "form":
         return _form(key, request, given)
@@ -60,7 +60,7 @@ def response_to(key: str, request: JsonObject, given: object) -> JsonObject:
 
 
 def is_in_turn(given: object, request: JsonObject) -> TypeGuard[Sequence[object]]:
-    """Whether a list holds one answer for each time that the question comes, and is not itself the answer."""
+    """Return whether a list holds one answer for each time that the question comes, and is not itself the answer."""
     if not isinstance(given, list | tuple):
         return False
     if kind_of(request) == "roots":
@@ -103,7 +103,7 @@ def _form(key: str, request: JsonObject, given: object) -> JsonObject:
 
 
 def _action(key: str, given: object, fields: JsonObject) -> tuple[str, Any]:
-    """The action and the content. A form that has a field called action is answered with its content."""
+    """Return the action and the content. A form that has a field called action is answered with its content."""
     if isinstance(given, Accepted):
         return "accept", given.value
     if isinstance(given, str) and given in ACTIONS and not _is_option(given, fields):
@@ -122,7 +122,7 @@ def _named(key: str, action: object) -> str:
 
 
 def _is_option(word: str, fields: JsonObject) -> bool:
-    """Whether the form's one field offers a word that would otherwise be an action."""
+    """Return whether the only field of the form offers a word that would otherwise be an action."""
     if len(fields) != 1:
         return False
     (field,) = fields.values()
@@ -190,7 +190,7 @@ class Supply:
         self._is_whole = False
 
     def peek(self, request: JsonObject) -> object:
-        """The answer that ``take`` would give; IndexError when there is none left."""
+        """Return the answer that ``take`` would give; IndexError when there is none left."""
         return self.given[self.used] if is_in_turn(self.given, request) else self.given
 
     def take(self, request: JsonObject) -> object:
@@ -202,7 +202,7 @@ class Supply:
 
     @property
     def times(self) -> int | None:
-        """How many answers there are; None if the one there is may be used for ever."""
+        """How many answers there are; None for one that may be used any number of times."""
         return len(self.given) if isinstance(self.given, list | tuple) else None
 
     @property
@@ -212,7 +212,7 @@ class Supply:
 
 
 def again(key: str, supplies: Mapping[Any, Supply]) -> Supply | None:
-    """The list whose turn it is when one call asks the same key several times, and it becomes ``key-2``, ``key-3``."""
+    """Return the list for a key that one call asks several times: the server names it ``key-2``, ``key-3``."""
     base, _, number = key.rpartition("-")
     supply = supplies.get(base) if number.isdecimal() else None
     return supply if supply is not None and supply.times is not None else None

@@ -1,4 +1,4 @@
-"""The Script: answers written down beforehand, for a client that nobody sits in front of."""
+"""The Script: answers written down beforehand, for a client in a test."""
 
 import inspect
 import re
@@ -21,12 +21,12 @@ Given: TypeAlias = object
 """Whatever ``antiphon.testing.answer_values`` reads, a list of it, or a function that is asked for it."""
 
 _KINDS: Final = ("sample", "roots")
-"""Names that stand for all questions of a kind."""
+"""Names that answer all questions of a kind."""
 EVERYTHING: Final = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "roots")
 
 
 class Asked(str):
-    """A question that was asked. It is the question's key, and knows the rest of it."""
+    """A question that was asked: its key as a string, with what else is known of it."""
 
     __slots__ = ("answer", "kind", "message", "request", "round", "tool", "used")
 
@@ -35,7 +35,7 @@ class Asked(str):
     request: JsonObject
     """The request as the server made it: method and params."""
     tool: str
-    """The tool, prompt or resource whose call asked; empty for roots, which do not say."""
+    """The tool, prompt or resource whose call asked; empty for roots, which do not name it."""
     round: int
     used: str
     """The name in the script that answered."""
@@ -84,7 +84,7 @@ class AnswerUnscripted(CannotAnswer):
 
 
 class AnswersUnused(UserWarning):
-    """A test has passed, and the server did not ask for all that was written down."""
+    """A test has passed, and the server did not ask for all of its answers."""
 
 
 class Script:
@@ -96,9 +96,9 @@ class Script:
     that takes the question and returns one. Or ``answers`` is such a function itself, asked about everything.
 
     ``sample`` and ``roots`` answer all questions of their kind that nothing else answers. ``declare`` says what the
-    client can be asked at all. ``keyless`` is for servers of the older era, whose questions have no keys: then the one
-    answer is used that fits the form. It may be a function that tells it of a key. ``called`` is what messages call the
-    one who has the answers.
+    client can be asked at all. ``keyless`` is for servers of the older era, whose questions have no keys: then the only
+    answer that fits the form is used. It may be a function that takes a key and says so. ``called`` is what messages
+    call the holder of the answers.
     """
 
     def __init__(
@@ -113,11 +113,15 @@ class Script:
     ) -> None:
         self._otherwise: Callable[[Asking], Given] | None = None
         self._entries: dict[Matcher, Supply] = {}
-        self(answers, **{name: given for name, given in (("sample", sample), ("roots", roots)) if given is not None})
+        self(answers)
+        if sample is not None:
+            self._add("sample", sample)
+        if roots is not None:
+            self._add("roots", roots)
         self._declared = tuple(declare)
-        unknown = [name for name in self._declared if name not in EVERYTHING]
-        if unknown:
-            raise ValueError(f"Unknown capability {unknown[0]!r}: a script can declare {', '.join(EVERYTHING)}")
+        for name in self._declared:
+            if name not in EVERYTHING:
+                raise ValueError(f"Unknown capability {name!r}: a script can declare {', '.join(EVERYTHING)}")
         self.keyless = keyless
         self._called = called
         self.asked: list[Asked] = []
@@ -126,7 +130,7 @@ class Script:
     def __call__(
         self, answers: Mapping[Any, Given] | Callable[[Asking], Given] | None = None, /, **by_key: Given
     ) -> Self:
-        """Write down more answers; a name that was there before has the new one."""
+        """Add answers; a name that is there already gets the new one."""
         if callable(answers):
             self._otherwise = answers
             answers = None
@@ -141,7 +145,7 @@ class Script:
 
     @property
     def told_unused(self) -> list[str]:
-        """The same in words: ``'confirm'``, ``'region' (used 1 of 3 times)``."""
+        """The same as messages say it: ``'confirm'``, ``'region' (used 1 of 3 times)``."""
         return [
             repr(supply.name) + (f" (used {supply.used} of {supply.times} times)" if supply.used else "")
             for supply in self._unspent
@@ -157,7 +161,7 @@ class Script:
         return "roots" in self._entries or self._only_roots() is not None
 
     def handlers(self) -> Handlers:
-        """The client's side: ``Client(target, **script.handlers())``."""
+        """Return what a client answers with: ``Client(target, **script.handlers())``."""
         made: Handlers = {}
         if "elicitation" in self._declared:
             made["elicit"] = self._elicit
@@ -179,27 +183,28 @@ class Script:
     # --- what the client calls ------------------------------------------------------------------------------------
 
     async def _elicit(self, question: Elicitation) -> ElicitAnswer:
-        request = _elicitation(question)
-        response = await self._respond(question.mode, question.message, request, question)
+        response = await self._respond(question.mode, question.message, question)
         if response["action"] == "accept":
             return Accepted(None if question.mode == "url" else response.get("content"))
         return Declined() if response["action"] == "decline" else Cancelled()
 
     async def _sample(self, question: SampleRequest) -> Sample:
-        request: JsonObject = {"method": "sampling/createMessage", "params": question.params}
-        message = _last_text(question)
-        response = await self._respond("sample", message, request, question)
-        return msgspec.convert(response, Sample)
+        return msgspec.convert(await self._respond("sample", _last_text(question), question), Sample)
 
     async def _roots(self) -> list[Root]:
-        request: JsonObject = {"method": "roots/list"}
         supply = self._entries.get("roots") or self._only_roots()
-        response = await self._answered(supply, Asked("roots", kind="roots", request=request), None)
+        asked = Asked("roots", kind="roots", request={"method": "roots/list"})
+        response = await self._answered(supply, asked, None)
         return msgspec.convert(response["roots"], list[Root])
 
-    async def _respond(self, kind: Kind, message: str, request: JsonObject, question: Asking) -> JsonObject:
+    async def _respond(self, kind: Kind, message: str, question: Asking) -> JsonObject:
         asked = Asked(
-            question.key, kind=kind, message=message, request=request, tool=question.tool, round=question.round
+            question.key,
+            kind=kind,
+            message=message,
+            request=request_of(question),
+            tool=question.tool,
+            round=question.round,
         )
         return await self._answered(self._find(asked), asked, question)
 
@@ -223,13 +228,13 @@ class Script:
         return self.keyless(key) if callable(self.keyless) else self.keyless
 
     def _only_fitting(self, asked: Asked) -> Supply | None:
-        """The one answer that was not used yet and fits; several that say the same are one."""
+        """Return the only unused answer that fits; several equal ones count as one."""
         fitting = self._fitting(asked)
         same = all(response == fitting[0][1] for _, response in fitting)
         return fitting[0][0] if fitting and same else None
 
     def _fitting(self, asked: Asked) -> list[tuple[Supply, JsonObject]]:
-        """The answers that were not used yet and fit, with the responses that they stand for."""
+        """Return the unused answers that fit, with the responses that they stand for."""
         fitting: list[tuple[Supply, JsonObject]] = []
         for name, supply in self._entries.items():
             if isinstance(name, str) and not supply.is_spent and not callable(supply.given):
@@ -293,7 +298,7 @@ class Script:
         )
 
     def _doubt(self, asked: Asked) -> str:
-        """Why none of the answers is the one, where questions have no keys."""
+        """Return why no answer was chosen for a question without a key."""
         fitting = [supply.name for supply, _ in self._fitting(asked)]
         if not fitting:
             return "None of those that are left fits; in the older era questions have no keys."
@@ -316,7 +321,7 @@ class Script:
 
 
 def _title(otherwise: object) -> str:
-    """What answers all the rest: a function, or something with a name of its own."""
+    """Return what messages call a function; one with a text of its own is called by that."""
     return "Its function" if type(otherwise).__str__ is object.__str__ else str(otherwise)
 
 
@@ -326,9 +331,9 @@ def _misspelt(asked: Asked, names: list[str]) -> str:
 
 
 def keyless_in(turns: Sequence[Turn]) -> Callable[[str], bool]:
-    """Whether a question of the older era has no key of its own, but one that was made up; as a Script wants to know.
+    """Return a function that tells, for Script.keyless, whether a question of the older era has no key of its own.
 
-    Some servers say their keys beside what that era has a place for.
+    Some servers send their keys in ``_meta``; the key of any other question is made up by the client.
     """
 
     def is_keyless(key: str) -> bool:
@@ -340,7 +345,7 @@ def keyless_in(turns: Sequence[Turn]) -> Callable[[str], bool]:
 
 
 def asked_in(turns: Iterable[Turn]) -> list[Asked]:
-    """All questions of a transcript, in their order, with what was answered."""
+    """Return all questions of a transcript in their order, with the answers."""
     found: list[Asked] = []
     round_ = 0
     before: dict[str, Asked] = {}
@@ -367,7 +372,7 @@ def _asked(key: str, request: JsonObject, turn: Turn, round_: int) -> Asked:
 
 
 def described(asked: Asked) -> str:
-    """A question in a sentence: its key, its kind, its message and its fields."""
+    """Return a question as messages show it: its key, its kind, its message and its fields."""
     parts = [{"form": "a form", "url": "a URL to open", "sample": "for a model", "roots": "for roots"}[asked.kind]]
     if asked.message:
         parts.append(repr(asked.message if len(asked.message) <= 200 else f"{asked.message[:200]}..."))
@@ -384,7 +389,10 @@ def _type_of(field: object) -> str:
     return " | ".join(map(str, options)) if options else str(field.get("type", "anything"))
 
 
-def _elicitation(question: Elicitation) -> JsonObject:
+def request_of(question: Asking) -> JsonObject:
+    """Return a question as the request that the server made."""
+    if isinstance(question, SampleRequest):
+        return {"method": "sampling/createMessage", "params": question.params}
     params: JsonObject = {"mode": question.mode, "message": question.message}
     params |= {"url": question.url} if question.mode == "url" else {"requestedSchema": question.schema}
     return {"method": "elicitation/create", "params": params}

@@ -1,7 +1,7 @@
-"""The chain: a call that asks, answered and sent again until it is done. Pure functions over JSON.
+"""The chain: a call that asks is answered and sent again until it is done. Pure functions over JSON.
 
-For a server in any language, behind any transport: what came in is recognised, answered out of a fixture, and the
-parameters of the next request are built. Two dialects are known. ``spec`` is the protocol's own (2026-07-28,
+For a server in any language, behind any transport: they recognise what a response asks, answer it from a fixture, and
+build the parameters of the next request. Two dialects are known. ``spec`` is the protocol's own (2026-07-28,
 basic/patterns/mrtr): ``resultType: "input_required"``, requests in a map, responses in a map. ``mcptest`` is a list of
 ``{id, kind, description, required}``, answered with a list of ``{id, value}``.
 """
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 DEFAULT_MAX_ROUNDS = 5
-"""How often a call is answered before the server is taken to ask for ever."""
+"""How often a call is answered before it is given up."""
 
 Dialect: TypeAlias = Literal["spec", "mcptest"]
 DIALECTS: Final = ("spec", "mcptest")
@@ -69,7 +69,7 @@ class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect
     description: str | None = None
     problems: tuple[str, ...] = ()
-    """What makes it half-shaped: it says that it asks, and breaks the rules of how."""
+    """Why it is half-shaped: it says that it asks, and breaks the rules of how."""
 
     @property
     def is_half_shaped(self) -> bool:
@@ -84,7 +84,7 @@ class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HalfShaped(PeerBroken):
-    """A server says that it needs input, and does not say properly which."""
+    """A server says that it needs input, and its requests are malformed."""
 
     def __init__(self, found: InputRequired) -> None:
         super().__init__("The server needs input, but its result is half-shaped: " + "; ".join(found.problems))
@@ -99,7 +99,7 @@ class AnswerMissing(CannotAnswer):
 
 
 def recognize_input_required(envelope: object, dialect: Dialect | None = None) -> InputRequired | None:
-    """What a JSON-RPC response asks for; None if it is an ordinary one, or no response at all.
+    """Return what a JSON-RPC response asks for; None if it is an ordinary one, or no response at all.
 
     In the ``spec`` dialect a half-shaped result is returned with its ``problems``; in the ``mcptest`` dialect it is an
     ordinary result. Without a dialect, a list of requests is read as ``mcptest`` and everything else as ``spec``.
@@ -158,7 +158,7 @@ def _requests_in(result: JsonObject, problems: list[str]) -> dict[str, JsonObjec
 
 
 def _wrong_in(request: object) -> str | None:
-    """What keeps a value from being one of the three requests that a server may make."""
+    """Return why a value is none of the three requests that a server may make; None if it is one."""
     if not isinstance(request, dict):
         return f"a request is an object, got {_named(request)}"
     method, params = request.get("method"), request.get("params", {})
@@ -239,7 +239,7 @@ class InputResponseFixture:
         return isinstance(key, str) and self._supply(key) is not None
 
     def take(self, key: str, request: JsonObject) -> object:
-        """The next answer under a key; AnswerMissing if there is none, or none left."""
+        """Return the next answer under a key; AnswerMissing if there is none, or none left."""
         supply = self._supply(key)
         if supply is None:
             known = ", ".join(map(repr, self._supplies)) or "nothing"
@@ -277,7 +277,7 @@ def _by_key(answers: object) -> dict[str, object]:
 def collect_responses(
     requests: "Mapping[str, JsonObject] | Sequence[InputRequest | JsonObject] | InputRequired", fixture: Fixture | None
 ) -> Responses:
-    """The responses to requests, in the dialect of the requests: a map for a map, a list for a list.
+    """Return the responses to requests, in the dialect of the requests: a map for a map, a list for a list.
 
     An optional request without an answer is left out; a required one is AnswerMissing. All requests of the ``spec``
     dialect are required.
@@ -326,7 +326,7 @@ _KINDS: Final[dict[str, Callable[[object], bool]]] = {
 
 
 def build_retry_params(original_params: object, state: str | None, responses: Responses | None) -> JsonObject:
-    """The parameters of the next request: the same call, the responses, and the token, if one came.
+    """Return the parameters of the next request: the same call, the responses, and the token, if one came.
 
     Parameters that are not an object count as none. Whatever an earlier round left in them is replaced.
     """
@@ -354,7 +354,7 @@ def chain(
     max_rounds: int = DEFAULT_MAX_ROUNDS,
     dialect: Dialect | None = None,
 ) -> Generator[JsonObject, object, Any]:
-    """The chain as a generator: it yields the parameters to send, takes the response, and returns the last one."""
+    """Yield the parameters to send, take each response with ``send``, and return the last one."""
     if not isinstance(max_rounds, int) or max_rounds < 0:
         raise ValueError(f"max_rounds must be 0 or more, got {max_rounds!r}")
     answers = fixture if isinstance(fixture, InputResponseFixture) else InputResponseFixture(fixture)
@@ -370,20 +370,15 @@ def chain(
     return response
 
 
-class _Leg(msgspec.Struct, frozen=True):
-    params: JsonObject
+def _step(steps: Generator[JsonObject, object, Any], response: object) -> tuple[JsonObject | None, Any]:
+    """Take one step; return the parameters to send, or None and the last response.
 
-
-class _End(msgspec.Struct, frozen=True):
-    response: Any
-
-
-def _next(steps: Generator[JsonObject, object, Any], response: object) -> _Leg | _End:
-    """One step, apart from ``send``: a StopIteration of the caller's own is not the end of the chain."""
+    It stands apart from the caller's ``send``: a StopIteration that this raises is not the end of the chain.
+    """
     try:
-        return _Leg(steps.send(response))
+        return steps.send(response), None
     except StopIteration as end:
-        return _End(end.value)
+        return None, end.value
 
 
 def _unsendable(params: JsonObject) -> object:
@@ -406,15 +401,15 @@ def run_chain(
     when it cannot be answered. A response that asks nothing is returned as it is.
     """
     steps = chain(first_response, params, fixture, max_rounds, dialect)
-    step = _next(steps, None)
-    while isinstance(step, _Leg):
-        response = send(step.params)
+    request, last = _step(steps, None)
+    while request is not None:
+        response = send(request)
         if inspect.isawaitable(response):
             if inspect.iscoroutine(response):
                 response.close()
             raise TypeError("send is asynchronous: use run_chain_async")
-        step = _next(steps, response)
-    return step.response
+        request, last = _step(steps, response)
+    return last
 
 
 async def run_chain_async(
@@ -428,8 +423,8 @@ async def run_chain_async(
 ) -> Any:
     """The same, with a ``send`` to be awaited."""
     steps = chain(first_response, params, fixture, max_rounds, dialect)
-    step = _next(steps, None)
-    while isinstance(step, _Leg):
-        response = send(step.params)
-        step = _next(steps, await response if inspect.isawaitable(response) else response)
-    return step.response
+    request, last = _step(steps, None)
+    while request is not None:
+        response = send(request)
+        request, last = _step(steps, await response if inspect.isawaitable(response) else response)
+    return last

@@ -1,13 +1,17 @@
-"""The tester's client: a Client whose answers are scripted, and whose results tell what was asked."""
+"""A client for tests: a script answers its questions, and its results tell what was asked."""
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from antiphon.client.client import Client, OnProgress
+from antiphon.client.catalogue import Pages
+from antiphon.client.client import Client
 from antiphon.client.deadlines import Budget
-from antiphon.client.results import CallResult, Change, Complete, Discovery, Pending, PromptReply, ReadResult
+from antiphon.client.listening import Change
+from antiphon.client.requests import OnProgress, Requests
+from antiphon.client.results import CallResult, PromptReply, ReadResult
 from antiphon.testing.answers import Asked, Script, asked_in, keyless_in
 from antiphon.testing.cassette.player import Player
 from antiphon.testing.cassette.recording import Recorder
@@ -15,9 +19,10 @@ from antiphon.testing.outcome import Turn
 from antiphon.testing.safety import SafetyReport, check_replay_safety
 from antiphon.testing.servers import Connection
 from antiphon.testing.transcript import Recorded
-from antiphon.types import Completion, JsonObject, Prompt, Resource, ResourceTemplate, Tool
+from antiphon.types import JsonObject, Prompt, Resource, ResourceTemplate, Tool
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class ToolOutcome(CallResult, frozen=True, kw_only=True):
@@ -46,8 +51,33 @@ class ReadOutcome(ReadResult, frozen=True, kw_only=True):
 Outcome = TypeVar("Outcome", ToolOutcome, PromptOutcome, ReadOutcome)
 
 
+class _TestRequests(Requests):
+    """The requests of a client for tests, which is opened by the first one."""
+
+    client: "McpClient"
+
+    def budget(self, seconds: float | None) -> Budget:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            why = "Antiphon runs on asyncio, and this test does not: choose anyio's asyncio backend"
+            raise RuntimeError(why) from None
+        return super().budget(seconds)
+
+    async def send(self, *args: Any, **kwargs: Any) -> JsonObject:
+        if not self.is_open:
+            await self.client.__aenter__()
+        result = await super().send(*args, **kwargs)
+        # The first answer shows whether the server names its questions.
+        self.client.script.keyless = keyless_in(self.client.turns) if self.link.stateful else False
+        return result
+
+
 class McpClient(Client):
-    """A Client for tests. It opens itself when it is first used; whoever made it closes it."""
+    """A Client for tests. It opens itself when it is first used; close it when done."""
+
+    _requests_type = _TestRequests
+    _requests: _TestRequests
 
     def __init__(self, connection: Connection, script: Script | None = None, **options: Any) -> None:
         self.script = Script() if script is None else script
@@ -57,6 +87,7 @@ class McpClient(Client):
         self._opening = asyncio.Lock()
         options = {**self.script.handlers(), **options}
         super().__init__(self._recorded, **options)
+        self._requests.client = self
 
     @property
     def turns(self) -> list[Turn]:
@@ -75,20 +106,12 @@ class McpClient(Client):
 
     async def __aenter__(self) -> Self:
         async with self._opening:
-            if not self._open:
+            if not self._requests.is_open:
                 await super().__aenter__()
         return self
 
-    def _servers_time(self, seconds: float | None) -> Budget:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            why = "Antiphon runs on asyncio, and this test does not: choose anyio's asyncio backend"
-            raise RuntimeError(why) from None
-        return super()._servers_time(seconds)
-
     async def close(self) -> None:
-        if self._open:
+        if self._requests.is_open:
             await self.__aexit__()
 
     async def subscribe(
@@ -99,14 +122,6 @@ class McpClient(Client):
         async with aclosing(super().subscribe(tools=tools, prompts=prompts, resources=resources)) as changes:
             async for change in changes:
                 yield change
-
-    async def _request(self, *args: Any, **kwargs: Any) -> JsonObject:
-        if not self._open:
-            await self.__aenter__()
-        result = await super()._request(*args, **kwargs)
-        # Which era it is shows in the first answer.
-        self.script.keyless = keyless_in(self._recorded.turns) if self.era == "legacy" else False
-        return result
 
     async def check_replay_safety(
         self,
@@ -163,6 +178,18 @@ def _told(type_: type[Outcome], result: CallResult | PromptReply | ReadResult, t
     return type_(**fields, asked=asked_in(turns), turns=tuple(turns))
 
 
+def _waiting(
+    method: Callable[Concatenate[McpClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SyncMcpClient", P], T]:
+    """A method of McpClient for plain functions: it returns when the call is done."""
+
+    @functools.wraps(method)
+    def call(self: "SyncMcpClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._runner.run(method(self._client, *args, **kwargs))
+
+    return call
+
+
 class SyncMcpClient:
     """The same client for plain functions: the calls return when they are done, and lists are lists."""
 
@@ -182,9 +209,6 @@ class SyncMcpClient:
     def is_recording(self) -> bool:
         return self._client.is_recording
 
-    def check_cassette(self) -> None:
-        self._client.check_cassette()
-
     @property
     def era(self) -> str:
         return self._client.era
@@ -193,89 +217,38 @@ class SyncMcpClient:
     def protocol_version(self) -> str:
         return self._client.protocol_version
 
-    def discover(self) -> Discovery:
-        return self._run(self._client.discover())
+    def check_cassette(self) -> None:
+        self._client.check_cassette()
+
+    discover = _waiting(McpClient.discover)
+    call_tool = _waiting(McpClient.call_tool)
+    get_prompt = _waiting(McpClient.get_prompt)
+    read_resource = _waiting(McpClient.read_resource)
+    check_replay_safety = _waiting(McpClient.check_replay_safety)
+    complete = _waiting(McpClient.complete)
+    begin = _waiting(McpClient.begin)
+    resume = _waiting(McpClient.resume)
 
     def list_tools(self) -> list[Tool]:
-        return self._run(self._client.list_tools()._all())
+        return self._all(self._client.list_tools())
 
     def list_prompts(self) -> list[Prompt]:
-        return self._run(self._client.list_prompts()._all())
+        return self._all(self._client.list_prompts())
 
     def list_resources(self) -> list[Resource]:
-        return self._run(self._client.list_resources()._all())
+        return self._all(self._client.list_resources())
 
     def list_resource_templates(self) -> list[ResourceTemplate]:
-        return self._run(self._client.list_resource_templates()._all())
-
-    def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, object] | None = None,
-        *,
-        timeout: float | None = None,
-        progress: OnProgress | None = None,
-    ) -> ToolOutcome:
-        """Call a tool; the script answers what it asks."""
-        return self._run(self._client.call_tool(name, arguments, timeout=timeout, progress=progress))
-
-    def get_prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, str] | None = None,
-        *,
-        timeout: float | None = None,
-        progress: OnProgress | None = None,
-    ) -> PromptOutcome:
-        """Get a prompt; the script answers what it asks."""
-        return self._run(self._client.get_prompt(name, arguments, timeout=timeout, progress=progress))
-
-    def read_resource(
-        self, uri: str, *, timeout: float | None = None, progress: OnProgress | None = None
-    ) -> ReadOutcome:
-        """Read a resource; the script answers what it asks."""
-        return self._run(self._client.read_resource(uri, timeout=timeout, progress=progress))
-
-    def check_replay_safety(
-        self,
-        name: str,
-        arguments: Mapping[str, object] | None = None,
-        *,
-        effects: Iterable[Callable[..., object] | str] = (),
-        ignore: Collection[str] = (),
-        may_fail: bool = False,
-    ) -> SafetyReport:
-        """Whether a tool may be run from the top on every round: ``assert report.ok, report``."""
-        return self._run(
-            self._client.check_replay_safety(name, arguments, effects=effects, ignore=ignore, may_fail=may_fail)
-        )
-
-    def complete(
-        self,
-        *,
-        argument: str,
-        value: str,
-        prompt: str | None = None,
-        template: str | None = None,
-        known: Mapping[str, str] | None = None,
-    ) -> Completion:
-        """Suggestions for an argument of a prompt, or a variable of a resource template."""
-        asked = self._client.complete(argument=argument, value=value, prompt=prompt, template=template, known=known)
-        return self._run(asked)
-
-    def begin(self, method: str, /, **params: object) -> Complete | Pending:
-        """Make a call and stop at its first question."""
-        return self._run(self._client.begin(method, **params))
-
-    def resume(self, pending: Pending, answers: Mapping[str, object] | None = None) -> Complete | Pending:
-        """Go on with a call that waited; stops at its next question."""
-        return self._run(self._client.resume(pending, answers))
+        return self._all(self._client.list_resource_templates())
 
     def close(self) -> None:
         try:
-            self._run(self._client.close())
+            self._runner.run(self._client.close())
         finally:
             self._runner.close()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
+    def _all(self, pages: Pages[T]) -> list[T]:
+        async def whole() -> list[T]:
+            return await pages
+
+        return self._runner.run(whole())

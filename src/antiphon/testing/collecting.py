@@ -1,4 +1,4 @@
-"""Suites as tests of pytest: every ``*.mcp.yaml`` file is a collector, every test in it an item."""
+"""Collects suites for pytest: every ``*.mcp.yaml`` file is a collector, every test in it an item."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from antiphon.testing.suite.document import SuiteBroken
 from antiphon.testing.suite.loading import load
 from antiphon.testing.suite.model import Case, Suite
 from antiphon.testing.suite.runner import Running, Settings
-from antiphon.testing.suite.servers import Unstarted
+from antiphon.testing.suite.server import Unstarted
 
 Era = Literal["auto", "modern", "legacy"]
 
@@ -63,7 +63,7 @@ class SuiteRun:
         self._fault: Unstarted | None = None
 
     def outcome(self, number: int) -> Outcome:
-        """How a test went. Those whose captured values it uses go before it, wherever they would have run."""
+        """Run a test and return its outcome. The tests whose captured values it uses are run before it."""
         if self._fault is not None:
             raise self._fault
         if self._loop is None:

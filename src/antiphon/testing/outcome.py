@@ -1,4 +1,4 @@
-"""Outcomes: what a run of suites found. The runner makes them, the reports read them."""
+"""Outcomes: what a run of suites found. The runner makes them, and reports show them."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ Status = Literal["passed", "failed", "broken", "skipped"]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where something stands in a file; lines and columns count from 1."""
+    """A place in a file; lines and columns count from 1."""
 
     file: Path
     line: int
@@ -23,11 +23,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One round of a call: what was sent, and what came back. A token is never in it, only its length."""
+    """One round of a call: what was sent, and what came back. Of a token it has only the length."""
 
     method: str
     params: JsonObject
-    """What was sent, answers excepted."""
+    """What was sent, without the answers."""
     answers: JsonObject = {}
     """The responses that went with it, by key: answers to what the turn before asked."""
     questions: JsonObject = {}

@@ -1,4 +1,4 @@
-"""JSON paths: the part of RFC 9535 that points at things, without filters and slices."""
+"""JSON paths: the part of RFC 9535 without filters and slices."""
 
 import re
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -26,26 +26,18 @@ ABSENT: Final = Absent()
 
 
 class JsonPath(NamedTuple):
-    """A path, read: ``$.notes[0].title``, ``$.tools[*].name``, ``$['odd name']``, ``$..id``."""
+    """A path that was read: ``$.notes[0].title``, ``$.tools[*].name``, ``$['odd name']``, ``$..id``."""
 
     text: str
     steps: tuple[tuple[Step, bool], ...]
-    """Each step, and whether it looks at every depth."""
+    """Each step, and whether it applies at every depth."""
     is_plural: bool
     """Whether it may find several values; they come as a list."""
 
     def find(self, value: object) -> object:
-        """What is there: one value, or ABSENT; a list of all where the path may find several."""
+        """Return the value there, or ABSENT; a list of all where the path may find several."""
         if self.is_plural:
-            found: list[Any] = [value]
-            for step, is_deep in self.steps:
-                found = [
-                    below
-                    for each in found
-                    for top in (_depths(each) if is_deep else (each,))
-                    for below in _under(top, step)
-                ]
-            return found
+            return self.find_all(value)
         for step, _ in self.steps:
             if type(value) is dict:
                 value = value.get(step, ABSENT)
@@ -55,9 +47,18 @@ class JsonPath(NamedTuple):
                 return ABSENT
         return value
 
+    def find_all(self, value: object) -> list[Any]:
+        """Return all values there."""
+        found: list[Any] = [value]
+        for step, is_deep in self.steps:
+            found = [
+                below for each in found for top in (depths(each) if is_deep else (each,)) for below in _under(top, step)
+            ]
+        return found
+
 
 def read_path(text: str) -> JsonPath:
-    """Read a path; ValueError with the place where it stops making sense."""
+    """Read a path; ValueError says where it makes no sense."""
     if not text.startswith("$"):
         raise ValueError(f"a path begins with $, as in $.{text.lstrip('.') or 'name'}")
     steps: list[tuple[Step, bool]] = []
@@ -95,8 +96,8 @@ def _under(value: object, step: Step) -> list[Any]:
     return []
 
 
-def _depths(value: object) -> list[Any]:
-    """The value and everything inside it."""
+def depths(value: object) -> list[Any]:
+    """Return the value and everything inside it."""
     found: list[Any] = [value]
     for each in found:
         if type(each) is dict:

@@ -1,6 +1,6 @@
 """The pytest plugin: a client for the server under test, scripted answers, and suites collected as tests.
 
-It is loaded in every run of pytest on a machine that has Antiphon, so it imports nothing until a test uses it.
+Every run of pytest loads it where Antiphon is installed, so it imports nothing of Antiphon until a test uses it.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None]:
     yield
-    # Last of all: another plugin may have the same option, and it means the same.
+    # Added last: another plugin may have the same option, with the same meaning.
     with contextlib.suppress(ValueError):
         group = parser.getgroup("antiphon")
         group.addoption("--update-snapshots", action="store_true", help="Keep what tests get as their snapshots")
@@ -85,7 +85,7 @@ def pytest_runtest_makereport(
 
 
 def _end_where_the_test_does(fault: BaseException) -> None:
-    """Cut what the library did off the traceback of an error that it raised to tell the test something."""
+    """Cut the frames of the library off the traceback of an error that it raised."""
     errors = sys.modules.get("antiphon.errors")
     if errors is None or not isinstance(fault, errors.AntiphonError):
         return
@@ -140,7 +140,7 @@ def mcp_answers(request: pytest.FixtureRequest) -> "Iterator[Script]":
 
 @pytest.fixture
 def answers(mcp_answers: "Script") -> "Script":
-    """Write down answers: by key, ``answers(confirm=True)``, or by message, ``answers({"Deploy?": "decline"})``."""
+    """Add answers: by key, ``answers(confirm=True)``, or by message, ``answers({"Deploy?": "decline"})``."""
     return mcp_answers
 
 
@@ -166,7 +166,7 @@ def mcp_client(
             client.close()
         client.check_cassette()
     if client.is_recording and connection.cassette is not None and request.node.stash.get(_FAILED, default=False):
-        # What a failed test did is not what the next run should repeat.
+        # The next run must not repeat what a failed test did.
         connection.cassette.unlink(missing_ok=True)
 
 
@@ -189,12 +189,12 @@ def assert_snapshot(request: pytest.FixtureRequest) -> "TestSnapshots":
 
 
 def _label(node: Any) -> str:
-    """What a test is called in its file, its classes included."""
+    """Return what a test is called in its file, its classes included."""
     return str(node.nodeid.partition("::")[2] or node.name).replace("::", ".")
 
 
 def _options(node: Any) -> dict[str, Any]:
-    """What the ``mcp`` marks say; the nearest one has the last word."""
+    """Return the options of the ``mcp`` marks; the nearest mark goes first."""
     options: dict[str, Any] = {}
     for mark in reversed(list(node.iter_markers("mcp"))):
         options |= mark.kwargs
@@ -226,7 +226,7 @@ def _connection(request: pytest.FixtureRequest, era: str) -> "Connection":
 
 
 def _instances(node: Any) -> int:
-    """How many instances take turns; 0 if the test says nothing of it."""
+    """Return how many instances take turns; 0 if the test does not say."""
     mark = node.get_closest_marker("rotate")
     if mark is None:
         return 0
@@ -255,7 +255,7 @@ def _cassette(request: pytest.FixtureRequest, era: str) -> Path | None:
 
 
 def _server(text: str, config: pytest.Config) -> object:
-    """A server in words: ``http://...``, ``shop:app``, ``server.py:app``, ``python server.py``."""
+    """Return the server that a text names: ``http://...``, ``shop:app``, ``server.py:app``, ``python server.py``."""
     quoted = re.fullmatch(r"""\s*(["'])([^"']*)\1\s*""", text)
     text = text if quoted is None else quoted[2]  # in an ini file quotes are part of the value
     if text.startswith(("http://", "https://")):
@@ -263,7 +263,7 @@ def _server(text: str, config: pytest.Config) -> object:
     app = _APP.fullmatch(text)
     if app is None:
         command = shlex.split(text)
-        # The interpreter that runs the tests is the one that has what the server needs.
+        # The interpreter that runs the tests has what the server needs.
         words = command if command[0].endswith(".py") else command[1:] if command[0] in {"python", "python3"} else None
         return command if words is None else [sys.executable, *words]
     if app["place"].endswith(".py"):
@@ -279,7 +279,7 @@ def _server(text: str, config: pytest.Config) -> object:
     if str(config.rootpath) not in sys.path:
         sys.path.insert(0, str(config.rootpath))
     try:
-        # Not anew: a test that patches the module patches the server.
+        # Not imported afresh: a test that patches the module patches the server.
         module: Any = __import__(app["place"], fromlist=["*"])
         return functools.reduce(getattr, app["name"].split("."), module)
     except ModuleNotFoundError as fault:
@@ -291,26 +291,21 @@ def _server(text: str, config: pytest.Config) -> object:
     pytest.fail(f"The server to test is {text!r}, and {why}", pytrace=False)
 
 
-class _closing_after:  # noqa: N801 -- read as a phrase
-    """Close a client at the end of an asynchronous test, in the test's own event loop, whoever runs that."""
+@contextlib.contextmanager
+def _closing_after(item: Any, client: "McpClient") -> Generator[None]:
+    """Close a client at the end of an asynchronous test, in the event loop of the test."""
+    test: Callable[..., Any] = item.obj
 
-    def __init__(self, item: Any, client: "McpClient") -> None:
-        self._item = item
-        self._client = client
-        self._test: Callable[..., Any] = item.obj
+    @functools.wraps(test)
+    async def closing(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await test(*args, **kwargs)
+        finally:
+            await client.close()
+            client.check_cassette()
 
-    def __enter__(self) -> None:
-        test, client = self._test, self._client
-
-        @functools.wraps(test)
-        async def closing(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return await test(*args, **kwargs)
-            finally:
-                await client.close()
-                client.check_cassette()
-
-        self._item.obj = closing
-
-    def __exit__(self, *exc: object) -> None:
-        self._item.obj = self._test
+    item.obj = closing
+    try:
+        yield
+    finally:
+        item.obj = test

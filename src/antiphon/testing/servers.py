@@ -1,35 +1,29 @@
-"""A Connection: how a test reaches its server. Plain data, until a link is made of it."""
+"""How a test reaches its server: a Connection makes the link, to one instance or to several that take turns.
+
+A target is a Server, a function that makes one, a URL, a command, a server's file, or a Link.
+"""
 
 import asyncio
 import importlib
 import importlib.util
-import itertools
 import os
 import sys
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from os import PathLike
 from pathlib import Path
-from time import perf_counter
 from types import ModuleType
 from typing import TypeAlias
 
 import msgspec
 
 from antiphon import eras
-from antiphon.errors import AntiphonError, CallTimeout
+from antiphon.errors import AntiphonError
 from antiphon.rounds.token import generate_key
 from antiphon.server.dispatch import Service
-from antiphon.testing.cassette.player import Player
-from antiphon.testing.cassette.recording import Recorder
-from antiphon.testing.transcript import waited
-from antiphon.transports.link import Around, Caller, Link, OnNotification, SessionLink, session_of
+from antiphon.transports.link import Caller, Link, OnNotification, SessionLink, session_of
 from antiphon.types import JsonObject
-from antiphon.wire.revisions import PROGRESS_TOKEN, PROTOCOL_VERSION, REVISION
-
-# Another instance: the same server once more, with nothing in its memory, as a second process would have it.
-
+from antiphon.wire.revisions import PROTOCOL_VERSION, REVISION
 
 Make: TypeAlias = Callable[[], Service]
 
@@ -40,31 +34,109 @@ class NoFreshInstance(AntiphonError):
     """There is no way to make another instance of that server."""
 
 
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """How a client for tests reaches its server. Plain data, until a link is made of it."""
+
+    target: object
+    """A Server, a function that makes one, a URL, a command, a server's file, or a Link."""
+    era: str = "auto"
+    rotate: int = 0
+    """How many instances take turns, each started afresh for its turn; 0: one, for all requests."""
+    headers: Mapping[str, str] | None = None
+    env: Mapping[str, str] | None = None
+    cwd: str | PathLike[str] | None = None
+    cassette: Path | None = None
+    """A recording that answers instead of the server; if there is no such file, it is made."""
+
+    def link(self) -> Link:
+        """Return a link, not yet open."""
+        if self.cassette is not None and self.cassette.exists():
+            from antiphon.testing.cassette.player import Player  # few tests replay
+
+            return Player(self.cassette)
+        connect = self._instances() if self.rotate else self._one
+        return link_to(connect, rotate=self.rotate, record=self.cassette, headers=self.headers)
+
+    def _one(self) -> Link:
+        target = self.target
+        if callable(target) and not isinstance(target, Service | Link):
+            target = maker(target)()
+        return self._connect(target, self.env)
+
+    def _connect(self, target: object, env: Mapping[str, str] | None) -> Link:
+        return eras.connect(target, headers=self.headers, env=env, cwd=self.cwd, era=self.era)
+
+    def _instances(self) -> Callable[[], Link]:
+        """Return what makes links to fresh instances, all of which have one key."""
+        key, target = shared_key(), self.target
+        if isinstance(target, Link) or (isinstance(target, str) and target.startswith(("http://", "https://"))):
+            raise AntiphonError(
+                f"rotate starts its server afresh for each request, and {target!r} is not started by the test:"
+                " give an app, a function that makes one, or a command"
+            )
+        if not isinstance(target, Service) and not callable(target):
+            return lambda: self._connect(target, {**key, **(self.env or {})})
+        make = maker(target)
+
+        def another() -> Link:
+            with environment(key):
+                return self._connect(make(), None)
+
+        return another
+
+
+def link_to(
+    connect: Callable[[], Link],
+    *,
+    rotate: int = 0,
+    record: Path | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Link:
+    """Return the link to a server; nothing is started yet.
+
+    ``connect`` makes a link to an instance, and ``rotate`` instances take turns. ``record`` is the file of a recording
+    to make; ``headers`` are those that the server is sent, which it must not hold.
+    """
+    link = Rotation(connect, rotate) if rotate else connect()
+    if record is None:
+        return link
+    from antiphon.testing.cassette.recording import Recorder  # few tests record
+
+    return Recorder(link, record, headers=headers)
+
+
+# --- instances ----------------------------------------------------------------------------------------------------
+
+
+def shared_key() -> dict[str, str]:
+    """Return the variable with a key for instances that must open each other's tokens; empty if one is set."""
+    return {} if os.environ.get(KEYS, "").strip() else {KEYS: new_key()}
+
+
 def new_key() -> str:
-    """A key for instances that must open each other's tokens."""
     return generate_key(os.urandom(32))
 
 
 @contextmanager
-def keyed(key: str) -> Generator[None]:
-    """Servers that are made inside share a key, unless they bring their own."""
-    before = os.environ.get(KEYS)
-    if not (before or "").strip():
-        os.environ[KEYS] = key
+def environment(variables: Mapping[str, str]) -> Generator[None]:
+    """Set variables of this process, and put back what was there before."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(KEYS, None)
-        else:
-            os.environ[KEYS] = before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def maker(target: Service | Callable[..., object]) -> Make:
-    """A function that makes instances: the one given, or one that imports the server's module anew."""
+    """Return what makes instances: the function given, or one that imports the server's module anew."""
     if not isinstance(target, Service):
         return lambda: _made(target)
-    module, name = _home(target)
+    module, name = _origin(target)
     return lambda: _imported_anew(module, name)
 
 
@@ -75,12 +147,12 @@ def _made(factory: Callable[..., object]) -> Service:
     return made
 
 
-def _home(server: Service) -> tuple[ModuleType, str]:
-    """The module in which a server was made, and its name there.
+def _origin(server: Service) -> tuple[ModuleType, str]:
+    """Return the module in which a server was made, and its name there.
 
-    Others may have imported it; its handlers stand where it was made, or in a module of the same package.
+    Other modules may have imported it; its handlers are in the one that made it, or in the same package.
     """
-    homes = [
+    origins = [
         (module, name)
         for module in list(sys.modules.values())
         if isinstance(module, ModuleType) and module.__name__ != "__main__" and getattr(module, "__file__", None)
@@ -89,12 +161,10 @@ def _home(server: Service) -> tuple[ModuleType, str]:
     ]
     writers = {getattr(handler.function, "__module__", "") for handler in server.handlers()}
     families = {_family(writer) for writer in writers}
-    ours = [home for home in homes if home[0].__name__ in writers]
-    ours += [home for home in homes if _family(home[0].__name__) in families]
-    if ours:
-        return ours[0]
-    if len(homes) == 1:
-        return homes[0]
+    likely = [origin for origin in origins if origin[0].__name__ in writers]
+    likely += [origin for origin in origins if _family(origin[0].__name__) in families]
+    if likely or len(origins) == 1:
+        return (likely or origins)[0]
     raise NoFreshInstance(
         f"There is no way to make another instance of the server {server.info.name!r}: no module has it under a name,"
         " to be imported anew. Give a function that makes one instead."
@@ -102,6 +172,7 @@ def _home(server: Service) -> tuple[ModuleType, str]:
 
 
 def _imported_anew(home: ModuleType, name: str) -> Service:
+    """Import a module again beside the one that is loaded, and return its server."""
     kin = _kin(home.__name__)
     before = dict(sys.modules)
     for module in kin:
@@ -110,7 +181,7 @@ def _imported_anew(home: ModuleType, name: str) -> Service:
         if kin == [home.__name__]:
             _run(home)
         for module in kin:
-            # All that was loaded, since handlers may register themselves in any of them.
+            # All that was loaded: handlers may register themselves in any of them.
             importlib.import_module(module)
         found: object = getattr(sys.modules[home.__name__], name, None)
     finally:
@@ -140,31 +211,19 @@ def _kin(name: str) -> list[str]:
 
 
 def _family(name: str) -> str:
+    """Return the name of a module's outermost package."""
     return name.partition(".")[0]
 
 
-# Rotation: several instances of a server, each leg of a call served by another one, which then starts anew.
-#
-# What a server keeps in its memory between two legs is lost on the way, as it is behind a load balancer.
-
-
-_limit: ContextVar[float | None] = ContextVar("limit", default=None)
-
-
-@contextmanager
-def limited(seconds: float) -> Generator[None]:
-    """Each leg of the calls made inside this block may take so long. The start of an instance does not count."""
-    before = _limit.set(seconds)
-    try:
-        yield
-    finally:
-        _limit.reset(before)
+# --- rotation -----------------------------------------------------------------------------------------------------
 
 
 class Rotation(SessionLink):
-    """A Link to ``count`` instances in turn. ``make`` makes the link to another one, which is not open yet.
+    """A Link to ``count`` instances in turn. Each serves one request and is then replaced by a fresh one.
 
-    An instance is closed after its leg, and its session with it: ``abandon`` and ``moot`` have nothing to do.
+    What a server keeps in its memory between two rounds is lost, as it is behind a load balancer. ``make`` makes the
+    link to another instance, which is not open yet. An instance is closed after its leg, and its session with it, so
+    ``abandon`` and ``moot`` have nothing to do.
     """
 
     def __init__(self, make: Callable[[], Link], count: int) -> None:
@@ -204,24 +263,33 @@ class Rotation(SessionLink):
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        place, begun = self._leg % self._count, perf_counter()
+        place = self._leg % self._count
         self._leg += 1
         ready, done = self._places[place], asyncio.Event()
-        # Started anew while the others serve: nobody waits for it but the leg whose turn it is next.
+        # The next instance starts while others serve: only the leg whose turn it is waits for it.
         self._places[place] = asyncio.create_task(self._renewed(ready, done))
         try:
-            link = await asyncio.shield(ready)
-            waited(perf_counter() - begun)
-            return await _within(_limit.get(), link.request(message, headers=headers, on_notification=on_notification))
+            link = await self._started(ready, message["id"])
+            return await link.request(message, headers=headers, on_notification=on_notification)
         finally:
             done.set()
+
+    async def _started(self, instance: asyncio.Task[SessionLink], id_: object) -> SessionLink:
+        """Wait until an instance has started, which is not the time that the server takes for the request."""
+        if self._caller is None:
+            return await asyncio.shield(instance)
+        self._caller.clock(id_, False)
+        try:
+            return await asyncio.shield(instance)
+        finally:
+            self._caller.clock(id_, True)
 
     async def _renewed(self, before: asyncio.Task[SessionLink], done: asyncio.Event) -> SessionLink:
         try:
             await done.wait()
         finally:
             closing = self._close_soon(before)
-        # Whoever has no use for a new instance still closes the old one to its end.
+        # The old instance is closed to its end even if no new one is wanted any more.
         await asyncio.shield(closing)
         return await self._fresh()
 
@@ -232,7 +300,7 @@ class Rotation(SessionLink):
         return closing
 
     async def _fresh(self) -> SessionLink:
-        """An instance that was greeted, and nothing else: some servers tell from the first message who calls."""
+        """Return an instance that was greeted: some servers tell from the first message who calls."""
         link = session_of(self._make())
         if self._caller is not None:
             link.introduce(self._caller)
@@ -253,94 +321,3 @@ async def _close(place: asyncio.Task[SessionLink]) -> None:
     (link,) = await asyncio.gather(place, return_exceptions=True)
     if not isinstance(link, BaseException):
         await link.close()
-
-
-async def _within(seconds: float | None, reply: Awaitable[JsonObject]) -> JsonObject:
-    if seconds is None:
-        return await reply
-    try:
-        async with asyncio.timeout(seconds):
-            return await reply
-    except TimeoutError:
-        raise CallTimeout("server", seconds) from None
-
-
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """How a tester's client reaches its server."""
-
-    target: object
-    """A Server, a function that makes one, a URL, a command, a server's file, or a Link."""
-    era: str = "auto"
-    rotate: int = 0
-    """How many instances take turns, each started afresh for its turn; 0: one, for all requests."""
-    headers: Mapping[str, str] | None = None
-    env: Mapping[str, str] | None = None
-    cwd: str | PathLike[str] | None = None
-    cassette: Path | None = None
-    """A recording that answers instead of the server; if there is no such file, it is made."""
-
-    def link(self) -> Link:
-        """A link, not yet open."""
-        if self.cassette is None:
-            return self._live()
-        if self.cassette.exists():
-            return Player(self.cassette)
-        return Recorder(self._live(), self.cassette, headers=self.headers)
-
-    def _live(self) -> Link:
-        if self.rotate:
-            return Rotation(self._instances(), self.rotate)
-        target = self.target
-        if callable(target) and not isinstance(target, Service | Link):
-            target = maker(target)()
-        return self._connect(target, self.env)
-
-    def _connect(self, target: object, env: Mapping[str, str] | None) -> Link:
-        return eras.connect(target, headers=self.headers, env=env, cwd=self.cwd, era=self.era)
-
-    def _instances(self) -> Callable[[], Link]:
-        """What makes links to fresh instances; all of them have one key."""
-        key = new_key()
-        target = self.target
-        if isinstance(target, Link) or (isinstance(target, str) and target.startswith(("http://", "https://"))):
-            raise AntiphonError(
-                f"rotate starts its server afresh for each request, and {target!r} is not started by the test:"
-                " give an app, a function that makes one, or a command"
-            )
-        if not isinstance(target, Service) and not callable(target):
-            return lambda: self._connect(target, {KEYS: key, **(self.env or {})})
-        make = maker(target)
-
-        def another() -> Link:
-            with keyed(key):
-                return self._connect(make(), None)
-
-        return another
-
-
-# A link that several clients share: each numbers its requests from 1, and the server must see different numbers.
-
-
-class Shared(Around):
-    """A Link around one that is open already; a client that opens or closes it does nothing to the others."""
-
-    def __init__(self, link: Link) -> None:
-        super().__init__(link)
-        self._ids = itertools.count(1)
-
-    async def open(self) -> None:
-        """It is open."""
-
-    async def close(self) -> None:
-        """Whoever opened it closes it."""
-
-    async def request(
-        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject:
-        id_ = next(self._ids)
-        sent = {**message, "id": id_}
-        meta = (message.get("params") or {}).get("_meta") or {}
-        if PROGRESS_TOKEN in meta:
-            sent["params"] = {**message["params"], "_meta": {**meta, PROGRESS_TOKEN: id_}}
-        reply = await self._link.request(sent, headers=headers, on_notification=on_notification)
-        return {**reply, "id": message["id"]} if reply.get("id") == id_ else reply

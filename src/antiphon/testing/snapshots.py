@@ -1,4 +1,4 @@
-"""Snapshots: results that were kept, one file of JSON beside each suite."""
+"""Snapshots: results that were kept, to be compared with later ones."""
 
 import os
 import re
@@ -12,14 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.testing.client import PromptOutcome, ReadOutcome, ToolOutcome
-from antiphon.testing.paths import ABSENT, JsonPath, read_path
+from antiphon.testing.paths import ABSENT, JsonPath, depths, read_path
 from antiphon.types import JsonObject
 
 FOLDER: Final = "__snapshots__"
 IGNORED: Final = "(ignored)"
 LONGEST: Final = 150
-"""Characters of a name that a file's name has: some file systems take 255 bytes and no more."""
+"""Characters of a label in the name of its file: some file systems allow no more than 255 bytes."""
 
 
 class SnapshotsBroken(ValueError):
@@ -27,7 +26,7 @@ class SnapshotsBroken(ValueError):
 
 
 class Snapshots:
-    """The kept results of one suite. ``update`` keeps what comes instead of comparing with it."""
+    """The kept results of one suite, in one file of JSON. With ``update``, new results are kept instead of compared."""
 
     def __init__(self, file: Path, *, update: bool = False) -> None:
         self.file = file
@@ -41,11 +40,11 @@ class Snapshots:
         return cls(suite.parent / FOLDER / f"{suite.name}.json", update=update)
 
     def get(self, name: str) -> object:
-        """What was kept under a name; ABSENT if nothing was."""
+        """Return what was kept under a name; ABSENT if nothing was."""
         return self._read().get(name, ABSENT)
 
     def put(self, name: str, value: object, *, by: str = "") -> str:
-        """Keep a value; or the name of another one who has kept a different value there since this was made."""
+        """Keep a value. Return the name of another test that has kept a different value there, or an empty string."""
         differs = self._read().get(name, ABSENT) != value
         other = self._takers.setdefault(name, by)
         if other != by:
@@ -55,7 +54,7 @@ class Snapshots:
         return ""
 
     def save(self) -> bool:
-        """Write what has changed, beside what others have written meanwhile; whether anything had."""
+        """Write what has changed, beside what other processes have written; return whether anything had."""
         if not self._changed:
             return False
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +63,7 @@ class Snapshots:
             text = msgspec.json.format(msgspec.json.encode(dict(sorted(self._kept.items()))), indent=2)
             made = self.file.with_name(f".{self.file.name}.new")
             made.write_bytes(text + b"\n")
-            # At once: whoever reads meanwhile has the whole of one or the other.
+            # Replaced at once: another process reads the old file or the new one, never a part.
             made.replace(self.file)
         self._changed = {}
         return True
@@ -89,7 +88,7 @@ class Snapshots:
 
 @contextmanager
 def _alone_in(folder: Path) -> Generator[None]:
-    """While this lasts, no other process has the folder to itself: it waits for its turn."""
+    """Hold a lock on the folder that other processes wait for."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -113,7 +112,7 @@ def _alone_in(folder: Path) -> Generator[None]:
 
 
 def file_name(label: str) -> str:
-    """The name of a file for what a label stands for; two labels never have one file."""
+    """Return the name of the file for a label; two labels never have the same."""
     simple = re.sub(r"[^\w.=-]+", "_", label)[:LONGEST]
     if simple == label:
         return f"{simple}.json"
@@ -121,20 +120,14 @@ def file_name(label: str) -> str:
 
 
 def without(value: Any, paths: list[JsonPath]) -> Any:
-    """A copy of a value in which what the paths find is left out of the comparison."""
+    """Return a copy of a value in which what the paths find is marked as ignored."""
     made = msgspec.json.decode(msgspec.json.encode(value))
     for path in paths:
         *way, (last, is_deep) = path.steps or [(None, False)]
-        for holder in _plural(JsonPath(path.text, tuple(way), is_plural=True).find(made)):
-            for below in (
-                _plural(JsonPath("", (((None, True)),), is_plural=True).find([holder])) if is_deep else [holder]
-            ):
+        for holder in JsonPath(path.text, tuple(way), is_plural=True).find_all(made):
+            for below in depths(holder) if is_deep else [holder]:
                 _blank(below, last)
     return made
-
-
-def _plural(found: object) -> list[Any]:
-    return found if isinstance(found, list) else []
 
 
 def _blank(holder: Any, step: object) -> None:
@@ -148,11 +141,10 @@ def _blank(holder: Any, step: object) -> None:
         holder[key] = IGNORED
 
 
-# Snapshots for pytest: what a test got, one file of JSON for each, to be compared with the next time.
-
+# --- for pytest: one file of JSON for each ------------------------------------------------------------------------
 
 _OUR_OWN: Final = frozenset({"turns", "meta"})
-"""What differs from run to run, or repeats what else is there."""
+"""Fields that differ from run to run, or repeat others."""
 
 
 class TestSnapshots:
@@ -166,7 +158,7 @@ class TestSnapshots:
         self._made: dict[Path, str] = {}
 
     def __call__(self, value: object, name: str = "", *, ignore: Sequence[str] = ()) -> None:
-        """Fail unless a value is what was kept of it. ``ignore`` are paths that may differ: ``$.structured.id``."""
+        """Raise AssertionError unless a value equals what was kept. ``ignore`` are paths that may differ."""
         __tracebackhide__ = True
         self._taken += 1
         made = _text(without(plain(value), [read_path(path) for path in ignore]))
@@ -199,7 +191,9 @@ class TestSnapshots:
 
 
 def plain(value: object) -> Any:
-    """A value as JSON; of a result, what the server said and what it asked."""
+    """Return a value as JSON; of a result, what the server said and what it asked."""
+    from antiphon.testing.client import PromptOutcome, ReadOutcome, ToolOutcome  # suites need no such client
+
     if isinstance(value, ToolOutcome | PromptOutcome | ReadOutcome):
         fields = {name: getattr(value, name) for name in value.__struct_fields__ if name not in _OUR_OWN}
         known: JsonObject = {name: field for name, field in fields.items() if field is not msgspec.UNSET}

@@ -1,4 +1,4 @@
-"""The transcript: a Link around another one that notes every round that goes through it."""
+"""The transcript: a Link around another one that notes every request and its reply."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -9,20 +9,27 @@ import msgspec
 
 from antiphon.errors import CallFailed, Refused
 from antiphon.testing.outcome import Turn
-from antiphon.transports.link import Around, Link, OnNotification
+from antiphon.transports.link import Around, Caller, Link, OnNotification
 from antiphon.types import JsonObject
 
 _noted: ContextVar[list[Turn] | None] = ContextVar("noted", default=None)
-"""The turns of the call that is made here, if somebody wants them apart from those of other calls."""
-_waits: ContextVar[list[float]] = ContextVar("waits")
-"""Seconds of the request that is made here that are not the server's."""
+"""The turns of the calls that are made in a ``noting`` block. A client and its user's code are between the two."""
 
 
-def waited(seconds: float) -> None:
-    """So long the request waited for a server to be there; that counts for nobody."""
-    waits = _waits.get(None)
-    if waits is not None:
-        waits.append(seconds)
+class _Stopwatch:
+    """The server's time for one request: it stands still while an instance starts, or a person is asked."""
+
+    def __init__(self) -> None:
+        self._before = 0.0
+        self._since: float | None = perf_counter()
+
+    def turn(self, runs: bool) -> None:
+        self._before = self.seconds
+        self._since = perf_counter() if runs else None
+
+    @property
+    def seconds(self) -> float:
+        return self._before + (0.0 if self._since is None else perf_counter() - self._since)
 
 
 class Recorded(Around):
@@ -32,10 +39,19 @@ class Recorded(Around):
         super().__init__(link)
         self.turns: list[Turn] = []
         """Every turn of every call, in the order in which they ended."""
+        self._watches: dict[object, _Stopwatch] = {}
+
+    def introduce(self, caller: Caller) -> None:
+        def clock(id_: object, runs: bool) -> None:
+            if id_ in self._watches:
+                self._watches[id_].turn(runs)
+            caller.clock(id_, runs)
+
+        self._link.introduce(caller._replace(clock=clock))
 
     @contextmanager
     def noting(self) -> Generator[list[Turn]]:
-        """The turns of the calls made inside this block, by this task: other calls may go on beside it."""
+        """Collect the turns of the calls made inside this block by this task; other tasks may make calls meanwhile."""
         turns: list[Turn] = []
         before = _noted.set(turns)
         try:
@@ -46,16 +62,16 @@ class Recorded(Around):
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        begun, waits = perf_counter(), list[float]()
-        before = _waits.set(waits)
+        id_ = message.get("id")
+        watch = self._watches[id_] = _Stopwatch()
         try:
             reply = await self._link.request(message, headers=headers, on_notification=on_notification)
         except BaseException as fault:
-            self._note(message, {"error": _error_of(fault)}, perf_counter() - begun - sum(waits))
+            self._note(message, {"error": _error_of(fault)}, watch.seconds)
             raise
         finally:
-            _waits.reset(before)
-        self._note(message, reply, perf_counter() - begun - sum(waits))
+            self._watches.pop(id_, None)
+        self._note(message, reply, watch.seconds)
         return reply
 
     def _note(self, message: JsonObject, reply: JsonObject, seconds: float) -> None:
@@ -67,7 +83,7 @@ class Recorded(Around):
 
 
 def turn_of(message: JsonObject, reply: JsonObject, seconds: float = 0.0) -> Turn:
-    """A request and its reply as a turn: the answers and the token apart from what was sent, and no token in sight."""
+    """Return a request and its reply as a turn: the answers apart from the parameters, and of the token its length."""
     sent: JsonObject = message.get("params") or {}
     params = {name: value for name, value in sent.items() if name not in {"_meta", "inputResponses", "requestState"}}
     state = sent.get("requestState")
@@ -78,23 +94,19 @@ def turn_of(message: JsonObject, reply: JsonObject, seconds: float = 0.0) -> Tur
     questions = result.get("inputRequests") if isinstance(result, dict) and asks else None
     answers = sent.get("inputResponses")
     error = reply.get("error")
-    # A copy of its own: whoever sent or got these may change them.
-    return msgspec.convert(
-        msgspec.json.decode(
-            msgspec.json.encode(
-                {
-                    "method": message.get("method", ""),
-                    "params": params,
-                    "answers": answers if isinstance(answers, dict) else {},
-                    "questions": questions if isinstance(questions, dict) else {},
-                    "result": result if isinstance(result, dict) and not asks else None,
-                    "error": error if isinstance(error, dict) else None,
-                    "seconds": seconds,
-                }
-            )
-        ),
-        Turn,
+    # A copy: the sender and the receiver may change their objects afterwards.
+    copied = msgspec.json.encode(
+        {
+            "method": message.get("method", ""),
+            "params": params,
+            "answers": answers if isinstance(answers, dict) else {},
+            "questions": questions if isinstance(questions, dict) else {},
+            "result": result if isinstance(result, dict) and not asks else None,
+            "error": error if isinstance(error, dict) else None,
+            "seconds": seconds,
+        }
     )
+    return msgspec.json.decode(copied, type=Turn)
 
 
 def _error_of(fault: BaseException) -> JsonObject:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon import Accepted, CallTimeout, Change, Client, Disconnected, PeerBroken, Refused, Root
-from antiphon.client import client as client_module
+from antiphon.client import listening
 from antiphon.legacy.client import http
 from antiphon.legacy.client.http import HttpWire
 from antiphon.legacy.client.link import LegacyLink
@@ -24,7 +24,7 @@ PATIENCE = 10.0
 def quick(monkeypatch):
     monkeypatch.setattr(http, "RETRY", 0.01)
     monkeypatch.setattr(http, "SHORTEST_RETRY", 0.001)
-    monkeypatch.setattr(client_module, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(listening, "FIRST_WAIT", 0.01)
 
 
 def yes(question):

@@ -22,7 +22,7 @@ from antiphon.testing.cassette.recording import Recording
 from antiphon.testing.cassette.replaying import Replay
 from antiphon.testing.cassette.verifying import LiveUrl, Verification
 from antiphon.testing.suite.model import Place, Target
-from antiphon.testing.suite.servers import Instance
+from antiphon.testing.suite.server import SuiteServer
 
 Live = Callable[[Any], int]
 YES = {"confirm": True}
@@ -258,11 +258,8 @@ async def test_what_a_suite_sends_beside_its_messages_is_not_written(live: Live,
     headers = {"Authorization": "Bearer hdr-secret", "X-Tenant": "acme"}
     place = Place(file=tmp_path / "s.mcp.yaml", line=1, column=1)
     target = Target(place=place, url=served(live, app), cwd=tmp_path, headers=headers)
-    instance = Instance(target, record=tmp_path / "s.json")
-    await instance.start()
-    async with Client(instance.link) as client:
-        assert (await client.call_tool("echo")).text == "Bearer hdr-secret of acme"
-    await instance.stop()
+    async with SuiteServer(target, record=tmp_path / "s.json") as server:
+        assert (await server.client.call_tool("echo")).text == "Bearer hdr-secret of acme"
     assert "hdr-secret" not in (tmp_path / "s.json").read_text()
     cassette = Cassette.load(tmp_path / "s.json")
     assert cassette.clients[0].headers == {"authorization": "${secret:authorization}"}

@@ -10,11 +10,11 @@ from typing import Any
 from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
 from antiphon.http.client import ClientConnection
 from antiphon.legacy.client.call import Call, Ear, SessionLost
-from antiphon.legacy.client.events import Events
 from antiphon.transports.http import MAX_REPLY, HttpLink, content_type, refused
 from antiphon.transports.link import read_messages
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
+from antiphon.wire.sse import Events
 
 RETRY = 1.0
 """Seconds before a broken stream is taken up again, where the server names none."""
@@ -115,7 +115,7 @@ class HttpWire:
     # --- a call ---------------------------------------------------------------------------------------------------
 
     async def _carry(self, call: Call) -> None:
-        events = Events(MAX_REPLY)
+        events = Events(MAX_REPLY, only_messages=True)
         try:
             response = await self._calls.exchange("POST", self._headers, encode(call.message))
             if not await self._read(self._calls, response, events, call):
@@ -246,7 +246,7 @@ class HttpWire:
     async def _listen(self) -> None:
         """The server's own stream, for as long as there is one (Listening for Messages from the Server)."""
         assert self._hears is not None
-        events = Events(MAX_REPLY)
+        events = Events(MAX_REPLY, only_messages=True)
         in_vain = 0
         try:
             while True:
@@ -317,7 +317,7 @@ def _fed(events: Events, chunk: bytes) -> list[bytes]:
 
 async def speaks_http_sse(link: HttpLink) -> bool:
     """Whether a URL is the stream of the transport that 2024-11-05 had (Backwards Compatibility)."""
-    events = Events(MAX_REPLY)
+    events = Events(MAX_REPLY, only_messages=True)
     try:
         async with asyncio.timeout(FAREWELL):
             response = await link.exchange("GET", {})

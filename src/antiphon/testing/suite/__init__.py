@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from antiphon.testing.suite.model import Case, Suite, Target
     from antiphon.testing.suite.runner import Running, Settings, run
     from antiphon.testing.suite.selection import Selection
-    from antiphon.testing.suite.servers import Unstarted
+    from antiphon.testing.suite.server import Unstarted
     from antiphon.testing.suite.starter import starting_suite
 
 __all__ = [
@@ -46,7 +46,7 @@ __all__ = [
 
 _HOMES = {
     "format": ("schema",),
-    "servers": ("Unstarted",),
+    "server": ("Unstarted",),
     "loading": ("find_suites", "load", "load_all", "loads"),
     "antiphon.testing.outcome": ("Check", "Outcome", "Place", "Summary", "Turn"),
     "document": ("Problem", "SuiteBroken"),

@@ -1,40 +1,36 @@
-"""An attempt: one test's call, carried out."""
+"""An attempt: one call of a test, made, answered, and noted."""
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import nullcontext
-from contextvars import ContextVar
-from time import perf_counter
+from copy import copy
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 
 import msgspec
 
-from antiphon.client.answers import Elicitation, SampleRequest
+from antiphon.client.answers import Answers, Elicitation, SampleRequest
 from antiphon.client.client import Client
+from antiphon.client.requests import Requests
 from antiphon.errors import CallFailed, CallTimeout, CannotAnswer, PeerBroken, Refused, RoundsExceeded
-from antiphon.testing.answers import Handlers, Script, keyless_in
+from antiphon.rounds.loop import MAX_ROUNDS
+from antiphon.testing.answers import Script, keyless_in, request_of
 from antiphon.testing.outcome import Turn
 from antiphon.testing.paths import ABSENT
-from antiphon.testing.servers import limited
 from antiphon.testing.suite.model import Case, Responder
 from antiphon.testing.transcript import Recorded
 from antiphon.transports.link import Link
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import METHODS, REVISION
 
-# The REST source of answers: a question is posted as JSON, and the answer comes as JSON.
-
-
 MOST: Final = 10_000_000
 """Bytes that an answer may have."""
 
 
 class Rest:
-    """Asks a Responder; a function as a Script takes it.
+    """Asks a Responder over HTTP; a function as a Script takes it.
 
-    What is posted: ``{"key", "tool", "round", "method", "params"}``. What comes back is an answer as ``inputResponses``
-    has it; ``null`` means that there is none.
+    Posts ``{"key", "tool", "round", "method", "params"}`` as JSON. The reply is an answer as ``inputResponses`` has it;
+    ``null`` means that there is none.
     """
 
     def __init__(self, responder: Responder) -> None:
@@ -47,7 +43,7 @@ class Rest:
         return await self._answer(posted(question))
 
     async def roots(self) -> object:
-        """Asked for roots, which a client hears of without a question."""
+        """Answer a request for roots, which comes without a question."""
         return await self._answer({"key": "roots", "tool": "", "round": 0, "method": "roots/list", "params": {}})
 
     async def _answer(self, question: Mapping[str, object]) -> object:
@@ -71,13 +67,8 @@ class Rest:
 
 
 def posted(question: Elicitation | SampleRequest) -> dict[str, object]:
-    """A question as it is posted."""
-    about: dict[str, object] = {"key": question.key, "tool": question.tool, "round": question.round}
-    if isinstance(question, SampleRequest):
-        return {**about, "method": "sampling/createMessage", "params": question.params}
-    params: dict[str, object] = {"mode": question.mode, "message": question.message}
-    params |= {"url": question.url} if question.mode == "url" else {"requestedSchema": question.schema}
-    return {**about, "method": "elicitation/create", "params": params}
+    """Return a question as it is posted."""
+    return {"key": question.key, "tool": question.tool, "round": question.round, **request_of(question)}
 
 
 def _is_local(url: str) -> bool:
@@ -90,18 +81,10 @@ def _reason(fault: Exception) -> str:
     return str(fault.reason) if isinstance(fault, URLError) else str(fault) or type(fault).__name__
 
 
-# What was seen of a call: its result or its error, its rounds, its questions.
-
+# --- what was seen ------------------------------------------------------------------------------------------------
 
 _ENVELOPE = frozenset({"_meta", "resultType", "ttlMs", "cacheScope"})
-"""What the protocol wraps around a result, and what differs from era to era."""
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """A question that came: its key, and its message if it has one."""
-
-    key: str
-    message: str
+"""Fields that the protocol adds to a result, and that differ from era to era."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,19 +94,24 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     result: JsonObject | None = None
     error: JsonObject | None = None
     turns: tuple[Turn, ...] = ()
-    seconds: float = 0.0
     names: Mapping[str, str] = {}
     """What the test calls the questions of an older server, which have no keys of their own."""
 
     @property
+    def seconds(self) -> float:
+        """The server's time for the call."""
+        return sum(turn.seconds for turn in self.turns)
+
+    @property
     def rounds(self) -> int:
-        """How many requests the call took; what a client asks besides does not count."""
+        """How many requests the call took; other requests of the client do not count."""
         return sum(turn.method == self.method for turn in self.turns)
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[tuple[str, str]]:
+        """The key and the message of each question, in their order."""
         return [
-            Asked(self.names.get(key, key), _message(request))
+            (self.names.get(key, key), _message(request))
             for turn in self.turns
             if turn.method == self.method
             for key, request in turn.questions.items()
@@ -181,100 +169,93 @@ def _message(request: Any) -> str:
     return message if isinstance(message, str) else ""
 
 
+# --- the call -----------------------------------------------------------------------------------------------------
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it: something seen, or a problem that kept anything from being seen."""
+    """What came of a call: what was seen, and the problem if it did not end."""
 
     seen: Seen
     problem: str = ""
     unused: tuple[str, ...] = ()
-    """The answers that must be used and were not, or not to their end; in words."""
+    """Answers that must be used and were not, or not all of them; in words."""
 
 
-def script_of(case: Case, *, keyless: bool = False) -> Script:
-    """The answers of a case: what it says itself, then what its responder says."""
-    script = Script(case.answers, keyless=keyless, called="test")
+def script_of(case: Case) -> Script:
+    """Return the answers of a case: what it says itself, then what its responder says."""
+    script = Script(case.answers, called="test")
     if case.responder is not None:
         rest = Rest(case.responder)
-        script._otherwise = rest
+        script(rest)
         if not script.has_roots:
             script(roots=rest.roots)
     return script
 
 
-_script: ContextVar[Script] = ContextVar("script")
-"""The answers of the test that is run here."""
+class _SuiteRequests(Requests):
+    """The requests of a suite's client, which may be wrong."""
 
-
-def _answers() -> Handlers:
-    """Handlers that answer from the script of whichever test makes the call."""
-    return {
-        "elicit": lambda question: _current()._elicit(question),
-        "elicit_url": lambda question: _current()._elicit(question),
-        "sample": lambda request: _current()._sample(request),
-        "sample_tools": True,
-        "roots": lambda: _current()._roots(),
-    }
-
-
-def _current() -> Script:
-    return _script.get(_NOTHING)
-
-
-_NOTHING: Final = Script()
-
-
-class Clients:
-    """The clients of one server: one for each limit that tests have, since a client for each test costs as much.
-
-    Behind a link that ``rotates`` a request may wait for an instance to start, so there the link keeps the time.
-    """
-
-    def __init__(self, link: Link, *, rotates: bool = False) -> None:
-        self.link = Recorded(link)
-        self.rotates = rotates
-        self._made: dict[tuple[float | None, int], Client] = {}
-
-    async def client(self, case: Case) -> Client:
-        limits = None if self.rotates else case.timeout, case.max_rounds
-        if limits not in self._made:
-            made = Client(self.link, **_answers(), timeout=limits[0], max_rounds=case.max_rounds, name="antiphon-test")
-            self._made[limits] = await made.__aenter__()
-        return self._made[limits]
-
-    async def close(self) -> None:
-        made, self._made = self._made, {}
-        for client in made.values():
-            await client.__aexit__(None, None, None)
-
-
-async def attempt(case: Case, clients: Clients, *, keyless: bool = False) -> Attempt:
-    """Make the call, answer what it asks, and note all of it. Nothing that a server does is raised."""
-    client = await clients.client(case)
-    script = script_of(case, keyless=keyless)
-    before = _script.set(script)
-    problem = ""
-    begun = perf_counter()
-    with clients.link.noting() as turns, limited(case.timeout) if clients.rotates else nullcontext():
-        if keyless:
-            script.keyless = keyless_in(turns)
+    async def send_as_written(self, method: str, params: JsonObject) -> None:
+        """Send one request of any kind. Its reply is in the transcript."""
+        id_, budget = next(self._ids), self.budget(self.timeout)
+        meta = {**self.meta, **(params.get("_meta") or {})}
+        message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": {**params, "_meta": meta}}
+        headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": method}
+        self._budgets[id_] = budget
         try:
-            await _called(case, client, clients)
+            with budget:
+                reply: Any = await self.link.request(message, headers=headers)
+        finally:
+            del self._budgets[id_]
+        if type(reply.get("result")) is not dict and type(reply.get("error")) is not dict:
+            raise PeerBroken("The server's reply has neither a result nor an error")
+
+
+class SuiteClient(Client):
+    """The client of a suite's server. Each test has a copy of it, on the same connection, with its own answers."""
+
+    _requests_type = _SuiteRequests
+    _requests: _SuiteRequests
+
+    def __init__(self, link: Link) -> None:
+        self.transcript = Recorded(link)
+        super().__init__(self.transcript, **Script().handlers(), timeout=None, name="antiphon-test")
+
+    def prepare(self, script: Script, *, timeout: float, max_rounds: int = MAX_ROUNDS) -> None:
+        """Use these answers and limits from here on."""
+        self._answers = Answers(**script.handlers())
+        self._max_rounds = max_rounds
+        self._requests = copy(self._requests)
+        self._requests.timeout = timeout
+
+    async def send(self, method: str, params: JsonObject) -> None:
+        """Send one request as it was written, be it wrong. Its reply is in the transcript."""
+        await self._requests.send_as_written(method, params)
+
+
+async def attempt(case: Case, client: SuiteClient, *, keyless: bool = False) -> Attempt:
+    """Make the call, answer what it asks, and note all of it. Nothing that a server does is raised."""
+    script = script_of(case)
+    own = copy(client)
+    own.prepare(script, timeout=case.timeout, max_rounds=case.max_rounds)
+    problem = ""
+    with client.transcript.noting() as turns:
+        is_keyless = keyless_in(turns) if keyless else None
+        script.keyless = is_keyless or False
+        try:
+            await _call(case, own)
         except Refused:
             pass  # it is in the transcript, and perhaps expected
         except CallFailed as fault:
             problem = _explained(fault, case)
-            # Whoever is told that nobody answers is told before the next call: simple servers wait for one thing.
+            # Simple servers do one thing at a time: let this one hear that no answer comes before the next call does.
             await asyncio.sleep(0)
-        finally:
-            _script.reset(before)
-    seconds = sum(turn.seconds for turn in turns) if clients.rotates else perf_counter() - begun
-    seen = _seen(case, tuple(turns), seconds, _names(script), problem)
-    return Attempt(seen=seen, problem=problem or _malformed(seen), unused=_unused(case, script))
-
-
-def _names(script: Script) -> dict[str, str]:
-    """What the test calls the questions that have no keys of their own."""
-    return {asked.key: asked.used for asked in script.asked if asked.used and script._is_keyless(asked.key)}
+    seen = _seen(case, tuple(turns), is_done=not problem)
+    if is_keyless is not None:
+        used = {asked.key: asked.used for asked in script.asked if asked.used and is_keyless(asked)}
+        seen = msgspec.structs.replace(seen, names=used)
+    unused = _unused(case, script) if case.needed_answers else ()
+    return Attempt(seen=seen, problem=problem or _malformed(seen), unused=unused)
 
 
 def _unused(case: Case, script: Script) -> tuple[str, ...]:
@@ -287,23 +268,24 @@ _CONTENT: Final = {"tools/call": "content", "prompts/get": "messages", "resource
 
 
 def _malformed(seen: Seen) -> str:
+    """Return what is wrong with a result; empty if nothing is."""
     name = _CONTENT.get(seen.method, "")
     if not name or seen.result is None or isinstance(seen.result.get(name), list):
         return ""
     return f"The server's result is malformed: it has no list {name!r}, which every result of {seen.method} has"
 
 
-async def _called(case: Case, client: Client, clients: Clients) -> None:
+async def _call(case: Case, client: SuiteClient) -> None:
     row = METHODS.get(case.method)
     if row is None or not row.asks or type(case.params.get(row.target or "")) is not str:
-        await _plainly(case, client, clients)
+        await client.send(case.method, case.params)
         return
     async for _ in client.watch(case.method, **_wired(case)):
         pass
 
 
 def _wired(case: Case) -> JsonObject:
-    """The parameters as the wire has them: the arguments of a prompt are texts."""
+    """Return the parameters as they are sent: the arguments of a prompt are texts."""
     arguments = case.params.get("arguments")
     if case.method != "prompts/get" or not isinstance(arguments, dict):
         return case.params
@@ -311,31 +293,12 @@ def _wired(case: Case) -> JsonObject:
     return {**case.params, "arguments": texts}
 
 
-async def _plainly(case: Case, client: Client, clients: Clients) -> None:
-    """One request of any kind, as it was written, be it wrong."""
-    params = {**case.params, "_meta": {**client._meta, **(case.params.get("_meta") or {})}}
-    message: JsonObject = {"jsonrpc": "2.0", "id": 1, "method": case.method, "params": params}
-    headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": case.method}
-    try:
-        async with asyncio.timeout(None if clients.rotates else case.timeout):
-            reply: Any = await clients.link.request(message, headers=headers)
-    except TimeoutError:
-        raise CallTimeout("server", case.timeout) from None
-    if type(reply.get("result")) is not dict and type(reply.get("error")) is not dict:
-        raise PeerBroken("The server's reply has neither a result nor an error")
-
-
-def _seen(case: Case, turns: tuple[Turn, ...], seconds: float, names: dict[str, str], problem: str) -> Seen:
-    last = next((turn for turn in reversed(turns) if turn.method == case.method), None)
-    has_end = last is not None and not problem
-    return Seen(
-        method=case.method,
-        result=last.result if last is not None and has_end else None,
-        error=last.error if last is not None and has_end else None,
-        turns=turns,
-        seconds=seconds,
-        names=names,
-    )
+def _seen(case: Case, turns: tuple[Turn, ...], *, is_done: bool) -> Seen:
+    """Return what a call showed; its result and its error only if it came to an end."""
+    for turn in reversed(turns) if is_done else ():
+        if turn.method == case.method:
+            return Seen(method=case.method, result=turn.result, error=turn.error, turns=turns)
+    return Seen(method=case.method, turns=turns)
 
 
 def _explained(fault: CallFailed, case: Case) -> str:

@@ -1,7 +1,11 @@
-"""Expectations against what was seen: one Check for each."""
+"""Checks what was seen against what was expected: a Check for each expectation.
 
+A plain value is compared; a map of operators is a matcher, which says more.
+"""
+
+import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
@@ -14,11 +18,8 @@ from antiphon.testing.snapshots import Snapshots, without
 from antiphon.testing.suite.attempt import Seen
 from antiphon.testing.suite.model import Case, Expectation
 
-# Matchers: what a value is expected to be. A plain value is equal; a map of operators says more.
-
-
 LONGEST: Final = 200
-"""Characters of a value that are shown in a sentence; reports show the whole."""
+"""Characters of a value that a message shows; reports show the whole."""
 
 TYPES: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -32,24 +33,23 @@ TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def is_matcher(expected: object) -> TypeGuard[dict[str, object]]:
-    """Whether it is a map of operators, and not a value to be equal to."""
+    """Return whether it is a map of operators, and not a value to be equal to."""
     return type(expected) is dict and len(expected) > 0 and expected.keys() <= OPERATORS.keys()
 
 
 def problem_with(expected: object, actual: object) -> str:
-    """Why a value is not what was expected, in a phrase that follows its name; empty if it is."""
+    """Return why a value is not what was expected, as a phrase that follows its name; empty if it is."""
     if not is_matcher(expected):
         return _equals(expected, actual)
-    assert isinstance(expected, dict)
-    for operator, operand in expected.items():
-        why = OPERATORS[operator](operand, actual)
+    for name, operand in expected.items():
+        why = OPERATORS[name](operand, actual)
         if why:
             return why
     return ""
 
 
 def same(left: object, right: object) -> bool:
-    """Equal as JSON has it: 1 is 1.0, and true is not 1."""
+    """Compare as JSON does: 1 is 1.0, and true is not 1."""
     if left is right:
         return True
     if type(left) is dict and type(right) is dict:
@@ -62,7 +62,7 @@ def same(left: object, right: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value in a sentence."""
+    """Return a value as a message shows it."""
     if value is ABSENT:
         return "nothing"
     text = msgspec.json.encode(value).decode()
@@ -71,7 +71,7 @@ def shown(value: object) -> str:
 
 @lru_cache(maxsize=512)
 def pattern(text: str) -> re.Pattern[str]:
-    """A regular expression; ValueError if it is none."""
+    """Compile a regular expression; ValueError if it is none."""
     try:
         return re.compile(text)
     except re.error as fault:
@@ -103,7 +103,7 @@ def _has(actual: object, part: object) -> bool:
 
 
 def _is_within(part: object, whole: object) -> bool:
-    """Whether a map has at least what another one has, at every depth."""
+    """Return whether a map has at least what another one has, at every depth."""
     if type(part) is not dict or type(whole) is not dict:
         return False
     return all(
@@ -122,7 +122,7 @@ def _not(expected: object, actual: object) -> str:
     if problem_with(expected, actual):
         return ""
     if is_matcher(expected):
-        told = ", ".join(f"{operator} {shown(operand)}" for operator, operand in expected.items())
+        told = ", ".join(f"{name} {shown(operand)}" for name, operand in expected.items())
         return f"is {shown(actual)}, which should not be so: {told}"
     return f"is {shown(actual)}, and should not be"
 
@@ -145,16 +145,13 @@ def _length(expected: object, actual: object) -> str:
     return f"has a length that {why}: it is {shown(actual)}" if why else ""
 
 
-def _min(expected: Any, actual: object) -> str:
-    if isinstance(actual, bool) or not isinstance(actual, int | float):
-        return f"is {shown(actual)}, and no number"
-    return "" if actual >= expected else f"is {shown(actual)}, less than {shown(expected)}"
+def _bound(fits: Callable[[Any, Any], bool], told: str) -> Callable[[Any, object], str]:
+    def check(expected: Any, actual: object) -> str:
+        if isinstance(actual, bool) or not isinstance(actual, int | float):
+            return f"is {shown(actual)}, and no number"
+        return "" if fits(actual, expected) else f"is {shown(actual)}, {told} than {shown(expected)}"
 
-
-def _max(expected: Any, actual: object) -> str:
-    if isinstance(actual, bool) or not isinstance(actual, int | float):
-        return f"is {shown(actual)}, and no number"
-    return "" if actual <= expected else f"is {shown(actual)}, more than {shown(expected)}"
+    return check
 
 
 OPERATORS: Final[dict[str, Callable[[Any, object], str]]] = {
@@ -165,40 +162,37 @@ OPERATORS: Final[dict[str, Callable[[Any, object], str]]] = {
     "exists": _exists,
     "type": _type,
     "length": _length,
-    "min": _min,
-    "max": _max,
+    "min": _bound(operator.ge, "less"),
+    "max": _bound(operator.le, "more"),
 }
 
 
 _ABOUT_RESULT: Final = frozenset({"text", "structured", "result", "schema", "isError"})
 
 
-def checks(case: Case, seen: Seen, snapshots: Snapshots) -> tuple[Check, ...]:
-    """Every expectation of a case, and the two that nobody needs to write: no error, and no failed tool."""
+def checks(case: Case, seen: Seen, snapshots: Snapshots) -> list[Check]:
+    """Check every expectation of a case, and the two that hold unless it says otherwise: no error, no failed tool."""
     # `error: false` says what is expected anyway.
     expected = {each.name for each in case.expect if each.name != "error" or each.value is not False}
     made: list[Check] = []
     refused = seen.error is not None
     if refused and "error" not in expected:
-        made.append(_failed("error", f"The server refused: {_error_told(seen)}", actual=seen.error, place=case.place))
+        made.append(_check("error", f"The server refused: {_error_told(seen)}", None, seen.error, case.place))
     if seen.is_error and not expected & {"isError", "error"}:
-        told = f": {seen.text}" if isinstance(seen.text, str) else ""
-        made.append(_failed("isError", f"The tool failed{told}", expected=False, actual=True, place=case.place))
+        made.append(_check("isError", f"The tool failed{_text_told(seen)}", False, True, case.place))
     for each in case.expect:
-        if refused and each.name in _ABOUT_RESULT:
-            if "error" in expected:
-                made.append(_failed(each.name, "There is no result: the server refused", each.value, None, each.place))
-            continue
-        made.extend(_KINDS[each.name](each, seen, snapshots, case))
-    return tuple(made)
+        if not refused or each.name not in _ABOUT_RESULT:
+            made += _KINDS[each.name](each, seen, snapshots, case)
+        elif "error" in expected:
+            made.append(_check(each.name, "There is no result: the server refused", each.value, None, each.place))
+    return made
 
 
-def _failed(
-    name: str, problem: str, expected: object = None, actual: object = None, place: Place | None = None
-) -> Check:
+def _check(name: str, problem: str, expected: object, actual: object, place: Place) -> Check:
+    """Return a check that has passed if there is no problem."""
     return Check(
         name=name,
-        passed=False,
+        passed=not problem,
         problem=problem,
         expected=expected,
         actual=None if actual is ABSENT else actual,
@@ -206,11 +200,9 @@ def _failed(
     )
 
 
-def _judged(name: str, what: str, expected: object, actual: object, place: Place) -> Check:
+def _compared(name: str, what: str, expected: object, actual: object, place: Place) -> Check:
     why = problem_with(expected, actual)
-    if why:
-        return _failed(name, f"{what} {why}", expected, actual, place)
-    return Check(name=name, passed=True, expected=expected, actual=None if actual is ABSENT else actual, place=place)
+    return _check(name, f"{what} {why}" if why else "", expected, actual, place)
 
 
 def _error_told(seen: Seen) -> str:
@@ -219,130 +211,122 @@ def _error_told(seen: Seen) -> str:
     return f"{error.get('message', 'without a message')}{code}"
 
 
+def _text_told(seen: Seen) -> str:
+    return f": {seen.text}" if isinstance(seen.text, str) else ""
+
+
 # --- one function for each key of `expect` ------------------------------------------------------------------------
 
 
-def _text(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
-    yield _judged("text", "The text", each.value, seen.text, each.place)
+def _text(each: Expectation, seen: Seen, *_: object) -> list[Check]:
+    return [_compared("text", "The text", each.value, seen.text, each.place)]
 
 
-def _structured(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
-    yield from _parts("structured", "The structured content", each, seen.structured)
+def _structured(each: Expectation, seen: Seen, *_: object) -> list[Check]:
+    return _parts("structured", "The structured content", each.value, seen.structured, each)
 
 
-def _result(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
-    yield from _parts("result", "The result", each, seen.result)
+def _result(each: Expectation, seen: Seen, *_: object) -> list[Check]:
+    return _parts("result", "The result", each.value, seen.result, each)
 
 
-def _parts(name: str, what: str, each: Expectation, actual: object, *, expected: Any = ABSENT) -> Iterator[Check]:
-    """The whole, or what paths find in it."""
-    wanted = each.value if expected is ABSENT else expected
-    if type(wanted) is dict and wanted and not is_matcher(wanted) and all(key[:1] == "$" for key in wanted):
-        for path, value in wanted.items():
-            found = read_path(path).find(actual)
-            yield _judged(f"{name}.{path}", f"{name}.{path}", value, found, each.places.get(path, each.place))
-        return
-    yield _judged(name, what, wanted, actual, each.place)
+def _parts(name: str, what: str, expected: Any, actual: object, each: Expectation) -> list[Check]:
+    """Check the whole, or what paths find in it."""
+    if type(expected) is not dict or not expected or not all(key[:1] == "$" for key in expected):
+        return [_compared(name, what, expected, actual, each.place)]
+    return [
+        _compared(
+            f"{name}.{path}", f"{name}.{path}", value, read_path(path).find(actual), each.places.get(path, each.place)
+        )
+        for path, value in expected.items()
+    ]
 
 
-def _is_error(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
-    if seen.is_error == each.value:
-        yield Check(name="isError", passed=True, expected=each.value, actual=seen.is_error, place=each.place)
-        return
-    told = f": {seen.text}" if isinstance(seen.text, str) else ""
-    why = f"The tool failed{told}" if seen.is_error else f"The tool did not fail{told}"
-    yield _failed("isError", why, each.value, seen.is_error, each.place)
+def _is_error(each: Expectation, seen: Seen, *_: object) -> list[Check]:
+    why = f"The tool {'failed' if seen.is_error else 'did not fail'}{_text_told(seen)}"
+    return [_check("isError", "" if seen.is_error == each.value else why, each.value, seen.is_error, each.place)]
 
 
-def _error(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+def _error(each: Expectation, seen: Seen, *_: object) -> list[Check]:
     expected: Any = each.value
     if expected is False:
-        # Whether it failed is looked at in any case; that it did not is worth a line only if it did not.
-        if not seen.has_failed:
-            yield Check(name="error", passed=True, expected=False, place=each.place)
-        return
+        # A failure has its own check in any case; only that there was none is said here.
+        return [] if seen.has_failed else [_check("error", "", False, None, each.place)]
     if seen.error is None:
         came = "the tool failed, which 'isError: true' expects" if seen.is_error else "a result came"
-        yield _failed("error", f"A JSON-RPC error was expected, and {came}", expected, seen.result, each.place)
-        return
+        why = f"A JSON-RPC error was expected, and {came}"
+        return [_check("error", why, expected, seen.result, each.place)]
     if expected is True:
-        yield Check(name="error", passed=True, actual=seen.error, place=each.place)
-    elif isinstance(expected, dict):
-        for name, value in expected.items():
-            found = seen.error.get(name, ABSENT)
-            yield from _parts(f"error.{name}", f"The error's {name}", each, found, expected=value)
-    else:
-        name = "message" if isinstance(expected, str) else "code"
-        yield _judged(f"error.{name}", f"The error's {name}", expected, seen.error.get(name, ABSENT), each.place)
+        return [_check("error", "", None, seen.error, each.place)]
+    if not isinstance(expected, dict):
+        expected = {"message" if isinstance(expected, str) else "code": expected}
+    made: list[Check] = []
+    for name, value in expected.items():
+        made += _parts(f"error.{name}", f"The error's {name}", value, seen.error.get(name, ABSENT), each)
+    return made
 
 
-def _schema(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
-
+def _schema(each: Expectation, seen: Seen, *_: object) -> list[Check]:
+    schema: Any = each.value
     if seen.structured is ABSENT:
-        yield _failed("schema", "There is no structured content to hold to the schema", each.value, None, each.place)
-        return
-    why = problem_under(each.value, seen.structured)
-    if why:
-        problem = f"The structured content does not fit the schema: {why}"
-        yield _failed("schema", problem, each.value, seen.structured, each.place)
-    else:
-        yield Check(name="schema", passed=True, place=each.place)
+        return [_check("schema", "There is no structured content to hold to the schema", schema, None, each.place)]
+    try:
+        raw_shape(schema).read(seen.structured)
+    except ValueError as fault:
+        why = f"The structured content does not fit the schema: {fault}"
+        return [_check("schema", why, schema, seen.structured, each.place)]
+    return [_check("schema", "", None, None, each.place)]
 
 
-def _snapshot(each: Expectation, seen: Seen, snapshots: Snapshots, case: Case) -> Iterator[Check]:
+def _snapshot(each: Expectation, seen: Seen, snapshots: Snapshots, case: Case) -> list[Check]:
     said: Any = each.value
     if said is False:
-        return
+        return []
     options = said if isinstance(said, dict) else {"name": said} if isinstance(said, str) else {}
     name = options.get("name") or case.name
     actual = without(seen.essence, [read_path(path) for path in options.get("ignore", ())])
-    if snapshots.update:
-        other = snapshots.put(name, actual, by=case.name)
-        if other:
-            why = f"The snapshot {name!r} is also that of {other!r}, whose result differs: give them different names"
-            yield _failed("snapshot", why, snapshots.get(name), actual, each.place)
-            return
+    other = snapshots.put(name, actual, by=case.name) if snapshots.update else ""
     kept = snapshots.get(name)
-    if kept is ABSENT:
-        why = f"There is no snapshot {name!r} yet: run with --update-snapshots to keep this result"
-        yield _failed("snapshot", why, None, actual, each.place)
+    if other:
+        why = f"The snapshot {name!r} is also that of {other!r}, whose result differs: give them different names"
+    elif kept is ABSENT:
+        kept, why = None, f"There is no snapshot {name!r} yet: run with --update-snapshots to keep this result"
     elif problem_with({"equals": kept}, actual):
         why = f"The result differs from the snapshot {name!r}: --update-snapshots keeps it as it is now"
-        yield _failed("snapshot", why, kept, actual, each.place)
     else:
-        yield Check(name="snapshot", passed=True, place=each.place)
+        return [_check("snapshot", "", None, None, each.place)]
+    return [_check("snapshot", why, kept, actual, each.place)]
 
 
-def _rounds(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
-    yield _judged("rounds", "The number of rounds", each.value, seen.rounds, each.place)
+def _rounds(each: Expectation, seen: Seen, *_: object) -> list[Check]:
+    return [_compared("rounds", "The number of rounds", each.value, seen.rounds, each.place)]
 
 
-def _asked(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+def _asked(each: Expectation, seen: Seen, *_: object) -> list[Check]:
     expected: Any = each.value
     keys = [next(iter(item)) if isinstance(item, dict) else item for item in expected]
-    asked = [question.key for question in seen.asked]
+    asked = [key for key, _ in seen.asked]
     if keys != asked:
-        yield _failed("asked", f"The server asked {shown(asked)}, and not {shown(keys)}", keys, asked, each.place)
-        return
-    wrong = [
-        _judged(f"asked.{key}", f"The message of {key!r}", matcher, question.message, each.place)
-        for item, question in zip(expected, seen.asked, strict=True)
+        why = f"The server asked {shown(asked)}, and not {shown(keys)}"
+        return [_check("asked", why, keys, asked, each.place)]
+    messages = [
+        _compared(f"asked.{key}", f"The message of {key!r}", matcher, message, each.place)
+        for item, (_, message) in zip(expected, seen.asked, strict=True)
         if isinstance(item, dict)
         for key, matcher in item.items()
     ]
-    yield from wrong or [Check(name="asked", passed=True, expected=keys, actual=asked, place=each.place)]
+    return messages or [_check("asked", "", keys, asked, each.place)]
 
 
-def _within(each: Expectation, seen: Seen, *_: object) -> Iterator[Check]:
+def _within(each: Expectation, seen: Seen, *_: object) -> list[Check]:
     allowed: Any = each.value
     if seen.seconds <= allowed:
-        yield Check(name="within", passed=True, expected=allowed, actual=seen.seconds, place=each.place)
-    else:
-        why = f"The call took {seen.seconds:.3f} s, more than {allowed:g} s"
-        yield _failed("within", why, allowed, round(seen.seconds, 3), each.place)
+        return [_check("within", "", allowed, seen.seconds, each.place)]
+    why = f"The call took {seen.seconds:.3f} s, more than {allowed:g} s"
+    return [_check("within", why, allowed, round(seen.seconds, 3), each.place)]
 
 
-_KINDS: Final[dict[str, Callable[[Expectation, Seen, Snapshots, Case], Iterator[Check]]]] = {
+_KINDS: Final[dict[str, Callable[[Expectation, Seen, Snapshots, Case], list[Check]]]] = {
     "text": _text,
     "structured": _structured,
     "result": _result,
@@ -354,24 +338,3 @@ _KINDS: Final[dict[str, Callable[[Expectation, Seen, Snapshots, Case], Iterator[
     "asked": _asked,
     "within": _within,
 }
-
-
-# JSON Schemas that suites bring along.
-
-
-def problem_of(schema: Any) -> str:
-    """Why it cannot be used as a schema; empty if it can."""
-    try:
-        raw_shape(schema)
-    except (ValueError, TypeError) as fault:
-        return str(fault)
-    return ""
-
-
-def problem_under(schema: Any, value: object) -> str:
-    """Why a value does not fit a schema; empty if it does."""
-    try:
-        raw_shape(schema).read(value)
-    except ValueError as fault:
-        return str(fault)
-    return ""

@@ -1,4 +1,4 @@
-"""A document: YAML as a graph of nodes that know where they stand, and as plain JSON values."""
+"""A document: YAML as nodes with their places, and as plain JSON values; and all problems found in it."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,8 +12,6 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from antiphon.errors import AntiphonError
 from antiphon.testing.outcome import Place
-
-# Problems: what is wrong with a suite, and where. All of a file's at once.
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -35,19 +33,19 @@ class SuiteBroken(AntiphonError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` where something known is near, and nothing otherwise."""
+    """Return ``; did you mean 'x'?`` if a known word is similar, else an empty string."""
     by_folded = {name.replace("_", "").replace("-", "").lower(): name for name in known}
     near = get_close_matches(word.replace("_", "").replace("-", "").lower(), by_folded, n=1, cutoff=0.6)
     return f"; did you mean {by_folded[near[0]]!r}?" if near else ""
 
 
 Kind: TypeAlias = str
-"""What a node is, as a person would say it: a text, a number, true or false, nothing, a list, a map."""
+"""What messages call the type of a node."""
 
 TEXT, NUMBER, FLAG, NOTHING, LIST, MAP = "a text", "a number", "true or false", "nothing", "a list", "a map"
 DEEPEST: Final = 100
 MOST: Final = 1_000_000
-"""How many values a document may have once its aliases are followed."""
+"""Values that a document may have once its aliases are followed."""
 
 _STR: Final = "tag:yaml.org,2002:str"
 _TAGS: Final = {
@@ -57,7 +55,7 @@ _TAGS: Final = {
     "tag:yaml.org,2002:null": NOTHING,
 }
 
-# The core schema of YAML 1.2, which is what editors read: `no` is a text, and 12:30 as well.
+# The core schema of YAML 1.2, which editors use: `no` is a text, and 12:30 as well.
 _CORE: Final = (
     ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("tag:yaml.org,2002:int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
@@ -79,7 +77,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 class Document:
-    """One file under reading: what is in it, and what is wrong with it."""
+    """One file that is read: what is in it, and what is wrong with it."""
 
     def __init__(self, file: Path, text: str) -> None:
         self.file = file
@@ -89,22 +87,23 @@ class Document:
         self._count = 0
 
     def root(self) -> Node | None:
-        """The node of the whole document; None where it is empty, or no YAML, which is then a problem."""
+        """Return the node of the whole document; None if it is empty, or if it is not YAML, which is noted."""
         try:
             root: Node | None = yaml.compose(self.text, Loader=_Loader)
         except yaml.MarkedYAMLError as fault:
             mark = fault.problem_mark or fault.context_mark
             line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
             told = " ".join(part for part in (fault.problem, fault.context) if part)
-            place = Place(file=self.file, line=line, column=column)
-            hint = self._hint(line)
-            self.problems.append(Problem(place, f"This is not YAML: {told or fault}{hint}"))
-            return None
+            self._not_yaml(f"{told or fault}{self._hint(line)}", line, column)
         except (yaml.YAMLError, ValueError, RecursionError) as fault:
-            told = " ".join(str(fault).split())
-            self.problems.append(Problem(Place(file=self.file, line=1, column=1), f"This is not YAML: {told}"))
-            return None
-        return root
+            self._not_yaml(" ".join(str(fault).split()), 1, 1)
+        else:
+            return root
+        return None
+
+    def _not_yaml(self, why: str, line: int, column: int) -> None:
+        place = Place(file=self.file, line=line, column=column)
+        self.problems.append(Problem(place, f"This is not YAML: {why}"))
 
     def _hint(self, line: int) -> str:
         lines = self.text.splitlines()
@@ -119,14 +118,14 @@ class Document:
         self.problems.append(Problem(self.place(node), message))
 
     def finish(self) -> None:
-        """SuiteBroken if anything was wrong."""
+        """Raise SuiteBroken if anything was wrong."""
         if self.problems:
             raise SuiteBroken(sorted(set(self.problems), key=lambda each: (each.place.line, each.place.column)))
 
     # --- values -------------------------------------------------------------------------------------------------------
 
     def entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
-        """The keys of a map with their nodes; a key that is no text, or stands twice, is a problem."""
+        """Return the keys of a map with their nodes; note a key that is no text, or is there twice."""
         found: dict[str, tuple[Node, Node]] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
@@ -139,7 +138,7 @@ class Document:
         return found
 
     def plain(self, node: Node) -> Any:
-        """The JSON value of a node; what JSON does not know is a problem, and None."""
+        """Return the JSON value of a node; note what JSON does not have, and return None for it."""
         if isinstance(node, ScalarNode):
             return self._scalar(node)
         self._count += len(node.value)
@@ -192,7 +191,7 @@ def _number(text: str) -> int | float:
 
 
 def read_document(path: Path) -> Document:
-    """The file; SuiteBroken if it cannot be read."""
+    """Read a file; SuiteBroken if that fails."""
     start = Place(file=path, line=1, column=1)
     try:
         return Document(path, path.read_bytes().decode("utf-8-sig"))

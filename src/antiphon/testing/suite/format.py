@@ -1,4 +1,4 @@
-"""The format: every key of a suite, what it may hold, and what it means. The JSON Schema is made from it."""
+"""The format: every key of a suite, what it may hold, and what it means. The JSON Schema is made of it."""
 
 import re
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from antiphon.testing.suite.checks import OPERATORS, TYPES, pattern
 from antiphon.testing.suite.document import FLAG, LIST, MAP, NUMBER, TEXT, Document, nearest
 from antiphon.testing.suite.grammar import (
     WRONG,
-    Either,
+    ByKind,
+    Fixed,
     Key,
     Listed,
     Mapped,
     Named,
+    OneOf,
     Plain,
-    Record,
-    Shape,
-    Word,
+    Rule,
 )
 from antiphon.testing.suite.variables import NAME
 from antiphon.types import JsonObject
@@ -114,20 +114,18 @@ def _json(value: object) -> str:
 # --- matchers -----------------------------------------------------------------------------------------------------
 
 
-class MatcherShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A value to be equal to, or a map of operators. Reads to plain JSON that the matcher understands."""
+class MatcherRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A value to be equal to, or a map of operators. Reads to plain JSON, as ``checks`` takes it."""
 
     only_text: bool = False
-    """Whether it is about a text, so that a map can only be operators."""
+    """Whether the value is a text, so that a map can only be operators."""
 
     def read(self, node: Node, page: Document) -> Any:
-        if isinstance(node, MappingNode) and self._is_operators(node):
+        if isinstance(node, MappingNode) and (
+            self.only_text or any(str(key.value) in OPERATORS for key, _ in node.value)
+        ):
             return self._operators(node, page)
         return (WORDS if self.only_text else ANYTHING).read(node, page)
-
-    def _is_operators(self, node: MappingNode) -> bool:
-        names = [str(key.value) for key, _ in node.value]
-        return self.only_text or any(name in OPERATORS for name in names)
 
     def _operators(self, node: MappingNode, page: Document) -> Any:
         count = len(page.problems)
@@ -149,9 +147,9 @@ class MatcherShape(msgspec.Struct, frozen=True, kw_only=True):
         return {"anyOf": [{"type": "string"}, operators]} if self.only_text else {"anyOf": [operators, {}]}
 
 
-VALUE: Final = MatcherShape()
-TEXT_MATCHER: Final = MatcherShape(only_text=True)
-NUMBER_MATCHER: Final = Either({NUMBER: Plain(kinds=(NUMBER,)), MAP: Named("matcher", lambda: TEXT_MATCHER)})
+VALUE: Final = MatcherRule()
+TEXT_MATCHER: Final = MatcherRule(only_text=True)
+NUMBER_MATCHER: Final = ByKind({NUMBER: Plain(kinds=(NUMBER,)), MAP: Named("matcher", lambda: TEXT_MATCHER)})
 
 _ABOUT_OPERATORS: Final = {
     "equals": "Equal to this, as it stands.",
@@ -164,40 +162,36 @@ _ABOUT_OPERATORS: Final = {
     "min": "At least this number.",
     "max": "At most this number.",
 }
-OPERANDS: Final[Mapping[str, Shape]] = {
+OPERANDS: Final[Mapping[str, Rule]] = {
     "equals": ANYTHING,
     "contains": ANYTHING,
     "matches": REGEX,
     "not": Named("value", lambda: VALUE),
     "exists": YES_NO,
-    "type": Word(tuple(TYPES)),
+    "type": OneOf(tuple(TYPES)),
     "length": Named("number", lambda: NUMBER_MATCHER),
     "min": Plain(kinds=(NUMBER,)),
     "max": Plain(kinds=(NUMBER,)),
 }
 
 
-class PathsShape(msgspec.Struct, frozen=True, kw_only=True):
+class PathsRule(msgspec.Struct, frozen=True, kw_only=True):
     """A map from paths to matchers, or one matcher for the whole."""
 
     def read(self, node: Node, page: Document) -> Any:
-        if (
-            not isinstance(node, MappingNode)
-            or not node.value
-            or not all(str(k.value)[:1] == "$" for k, _ in node.value)
-        ):
-            return VALUE.read(node, page)
-        return Mapped(of=VALUE, name=read_path).read(node, page)
+        is_paths = isinstance(node, MappingNode) and all(str(key.value)[:1] == "$" for key, _ in node.value)
+        return (_BY_PATH if is_paths and node.value else VALUE).read(node, page)
 
     def schema(self) -> JsonObject:
         return {"$ref": "#/$defs/value"}
 
 
-PATHS: Final = PathsShape()
+_BY_PATH: Final = Mapped(of=VALUE, name=read_path)
+PATHS: Final = PathsRule()
 
 # --- expectations -------------------------------------------------------------------------------------------------
 
-ERROR: Final = Record(
+ERROR: Final = Fixed(
     title="an error",
     keys={
         "code": Key(CODE, "The JSON-RPC code."),
@@ -205,16 +199,16 @@ ERROR: Final = Record(
         "data": Key(PATHS, "What comes with it: a value, a matcher, or paths with matchers."),
     },
 )
-SNAPSHOT: Final = Record(
+SNAPSHOT: Final = Fixed(
     title="a snapshot",
     keys={
         "name": Key(TEXT_, "Its name, if it is not the test's."),
         "ignore": Key(Listed(of=PATH), "Paths in the result that may differ from run to run."),
     },
 )
-QUESTION: Final = Either({TEXT: TEXT_, MAP: Mapped(of=TEXT_MATCHER)})
+QUESTION: Final = ByKind({TEXT: TEXT_, MAP: Mapped(of=TEXT_MATCHER)})
 
-EXPECT: Final = Record(
+EXPECT: Final = Fixed(
     title="an expectation",
     keys={
         "text": Key(TEXT_MATCHER, "The text of the result: equal, or {contains:, matches:, not:}."),
@@ -222,14 +216,14 @@ EXPECT: Final = Record(
         "result": Key(PATHS, "The whole result, as the server sent it: a map from paths to matchers."),
         "isError": Key(YES_NO, "Whether the tool says that it failed. Not expected unless it is said here."),
         "error": Key(
-            Either({FLAG: YES_NO, NUMBER: CODE, TEXT: WORDS, MAP: ERROR}),
+            ByKind({FLAG: YES_NO, NUMBER: CODE, TEXT: WORDS, MAP: ERROR}),
             "A JSON-RPC error: true, its code, its message, or {code:, message:, data:}.",
         ),
         "schema": Key(
-            Either({MAP: OBJECT, TEXT: TEXT_}), "A JSON Schema for the structured content, or the file that holds it."
+            ByKind({MAP: OBJECT, TEXT: TEXT_}), "A JSON Schema for the structured content, or the file that holds it."
         ),
         "snapshot": Key(
-            Either({FLAG: YES_NO, TEXT: TEXT_, MAP: SNAPSHOT}), "Equal to what --update-snapshots has kept."
+            ByKind({FLAG: YES_NO, TEXT: TEXT_, MAP: SNAPSHOT}), "Equal to what --update-snapshots has kept."
         ),
         "rounds": Key(NUMBER_MATCHER, "How many requests the call took: 1 when nothing was asked."),
         "asked": Key(
@@ -241,7 +235,7 @@ EXPECT: Final = Record(
 
 # --- tests --------------------------------------------------------------------------------------------------------
 
-RESPONDER: Final = Record(
+RESPONDER: Final = Fixed(
     title="an inputResponder",
     keys={
         "url": Key(URL, "Where questions are posted as JSON; the answer is JSON as well.", needed=True),
@@ -249,7 +243,7 @@ RESPONDER: Final = Record(
         "timeout": Key(DURATION, "How long it may take to answer: 10s."),
     },
 )
-CAPTURE: Final = Record(
+CAPTURE: Final = Fixed(
     title="a captured value",
     keys={
         "result": Key(PATH, "A path in the whole result."),
@@ -269,11 +263,11 @@ _SHARED: Final = {
     "inputResponses": Key(ANSWERS, _ABOUT_ANSWERS),
     "inputResponder": Key(RESPONDER, "Who answers what inputResponses does not."),
     "unusedResponses": Key(
-        Word(("fail", "ignore")), "What comes of answers in a test's own inputResponses that it is not asked for."
+        OneOf(("fail", "ignore")), "What comes of answers in a test's own inputResponses that it is not asked for."
     ),
     "maxRounds": Key(COUNT, "How often a call may ask."),
     "isolated": Key(YES_NO, "Whether a test gets a server of its own."),
-    "tags": Key(Either({LIST: Listed(of=TEXT_), TEXT: TEXT_}), "Words to choose tests by, with --tag."),
+    "tags": Key(ByKind({LIST: Listed(of=TEXT_), TEXT: TEXT_}), "Words to choose tests by, with --tag."),
 }
 STEP: Final = {
     "tool": Key(TEXT_, "The tool to call."),
@@ -284,7 +278,7 @@ STEP: Final = {
     "arguments": Key(OBJECT, "The arguments of the tool or the prompt."),
     "expect": Key(EXPECT, "What should come of it."),
     "capture": Key(
-        Mapped(of=Either({TEXT: PATH, MAP: CAPTURE}), name=_variable, names={"pattern": r"^[^\W\d][\w.-]*$"}),
+        Mapped(of=ByKind({TEXT: PATH, MAP: CAPTURE}), name=_variable, names={"pattern": r"^[^\W\d][\w.-]*$"}),
         "Values to keep as variables for later tests: a path in the result, {structured: path} or {text: regex}.",
     ),
     **_SHARED,
@@ -292,13 +286,13 @@ STEP: Final = {
 TEST_KEYS: Final = {
     "name": Key(TEXT_, "A sentence: what the server does.", needed=True),
     **STEP,
-    "skip": Key(Either({FLAG: YES_NO, TEXT: TEXT_}), "Leave it out; better with a reason."),
-    "era": Key(Word(("modern", "legacy")), "The only era that the test is for."),
+    "skip": Key(ByKind({FLAG: YES_NO, TEXT: TEXT_}), "Leave it out; better with a reason."),
+    "era": Key(OneOf(("modern", "legacy")), "The only era that the test is for."),
 }
-TEST: Final = Record(
+TEST: Final = Fixed(
     title="a test", keys=TEST_KEYS, one_of=("tool", "prompt", "resource", "method"), needs={"params": "method"}
 )
-SETUP: Final = Record(
+SETUP: Final = Fixed(
     title="a setup call",
     keys={"name": Key(TEXT_, "What it is for."), **STEP},
     one_of=("tool", "prompt", "resource", "method"),
@@ -307,33 +301,31 @@ SETUP: Final = Record(
 
 # --- the whole ----------------------------------------------------------------------------------------------------
 
-SERVER: Final = Record(
+SERVER: Final = Fixed(
     title="a server",
     keys={
         "command": Key(
-            Either({LIST: Listed(of=LOOSE, least=1), TEXT: TEXT_}), "The command that starts it on standard streams."
+            ByKind({LIST: Listed(of=LOOSE, least=1), TEXT: TEXT_}), "The command that starts it on standard streams."
         ),
         "url": Key(URL, "Where it serves HTTP."),
         "app": Key(TEXT_, "A Server of Antiphon, run in this process: package.module:name, or file.py."),
         "env": Key(STRINGS, "Variables of its environment, beside those that are there."),
         "cwd": Key(TEXT_, "The folder that it runs in, if it is not that of the suite."),
         "headers": Key(STRINGS, "HTTP headers to send."),
-        "era": Key(Word(("auto", "modern", "legacy", "both")), "The era of the protocol to speak."),
+        "era": Key(OneOf(("auto", "modern", "legacy", "both")), "The era of the protocol to speak."),
         "startup": Key(DURATION, "How long it may take until it answers for the first time: 10s."),
-        "stray": Key(Word(("fail", "ignore")), "What comes of lines on standard output that are no messages."),
+        "stray": Key(OneOf(("fail", "ignore")), "What comes of lines on standard output that are no messages."),
     },
     one_of=("command", "url", "app"),
     needs={"headers": "url"},
 )
-SUITE: Final = Record(
+SUITE: Final = Fixed(
     title="a suite",
     keys={
         "name": Key(TEXT_, "What it is called in reports, if not by its file."),
         "server": Key(SERVER, "The server under test.", needed=True),
         "variables": Key(Mapped(of=ANYTHING, name=_variable), "Values for ${name}."),
-        "defaults": Key(
-            Record(title="the defaults", keys=_SHARED), "What holds for every test that says nothing else."
-        ),
+        "defaults": Key(Fixed(title="the defaults", keys=_SHARED), "What holds for every test that says nothing else."),
         "serial": Key(YES_NO, "Whether the tests keep their order, whatever -j says."),
         "setup": Key(Listed(of=SETUP), "Calls that go before the tests."),
         "tests": Key(Listed(of=TEST, least=1), "The tests.", needed=True),

@@ -1,4 +1,7 @@
-"""A grammar: shapes that read nodes, and that say the same as JSON Schema. So the two cannot disagree."""
+"""A grammar: rules that read the nodes of a document, and that describe themselves as JSON Schema.
+
+One definition serves both, so the loader and the schema cannot disagree.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
@@ -6,13 +9,12 @@ from typing import Any, Final, Protocol
 import msgspec
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from antiphon.testing.outcome import Place
 from antiphon.testing.suite.document import FLAG, LIST, MAP, NOTHING, NUMBER, TEXT, Document, Kind, kind_of, nearest
 from antiphon.types import JsonObject
 
 
 class Wrong:
-    """Stands for a value that could not be read; the document knows why."""
+    """Stands for a value that could not be read; the document has the problem."""
 
 
 WRONG: Final = Wrong()
@@ -27,8 +29,11 @@ _JSON_TYPES: Final = {
 }
 
 
-class Shape(Protocol):
-    """What may stand in a place."""
+class Rule(Protocol):
+    """What may stand in a place of the document.
+
+    ``read`` returns the value that is kept, or WRONG, and notes in the document what is wrong.
+    """
 
     def read(self, node: Node, page: Document) -> Any: ...
 
@@ -36,42 +41,39 @@ class Shape(Protocol):
 
 
 def mismatch(node: Node, page: Document, expected: str) -> Wrong:
+    """Note that something else was expected in this place."""
     kind = kind_of(node)
     told = kind
     if isinstance(node, ScalarNode) and kind != NOTHING:
-        told = f"{kind} ({node.value})" if kind != TEXT else f"the text {node.value!r}"
+        told = f"the text {node.value!r}" if kind == TEXT else f"{kind} ({node.value})"
     hint = "; put it in quotes" if expected == TEXT and kind in {NUMBER, FLAG} else ""
     page.wrong(node, f"Expected {expected}, got {told}{hint}")
     return WRONG
 
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True):
-    """Any value of some kinds, as it stands."""
+    """Any value of some kinds, unchanged unless ``check`` changes it."""
 
     kinds: tuple[Kind, ...] = ()
     """Empty: any."""
     check: Callable[[Any], Any] | None = None
     """Turns the value into what is kept; ValueError says what is wrong with it."""
     rules: JsonObject = {}
-    """What JSON Schema can say of it besides."""
+    """What the JSON Schema says of it besides its type."""
     named: str = ""
-    """How it is called where something else stands."""
+    """What messages call it."""
 
     def read(self, node: Node, page: Document) -> Any:
         if self.kinds and kind_of(node) not in self.kinds:
             return mismatch(node, page, self.named or " or ".join(self.kinds))
         count = len(page.problems)
         value = page.plain(node)
-        if len(page.problems) > count:
-            return WRONG
-        if self.check is None:
-            return value
-        try:
-            return self.check(value)
-        except ValueError as fault:
-            text = str(fault)
-            page.wrong(node, text[:1].upper() + text[1:])
-            return WRONG
+        if self.check is not None and len(page.problems) == count:
+            try:
+                return self.check(value)
+            except ValueError as fault:
+                page.wrong(node, _sentence(fault))
+        return WRONG if len(page.problems) > count else value
 
     def schema(self) -> JsonObject:
         types = [_JSON_TYPES[kind] for kind in self.kinds]
@@ -79,7 +81,12 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
         return {**said, **self.rules}
 
 
-class Word(msgspec.Struct, frozen=True):
+def _sentence(fault: ValueError) -> str:
+    text = str(fault)
+    return text[:1].upper() + text[1:]
+
+
+class OneOf(msgspec.Struct, frozen=True):
     """One of some words."""
 
     words: tuple[str, ...]
@@ -87,20 +94,19 @@ class Word(msgspec.Struct, frozen=True):
     def read(self, node: Node, page: Document) -> Any:
         if kind_of(node) != TEXT:
             return mismatch(node, page, " or ".join(self.words))
-        assert isinstance(node, ScalarNode)
-        if node.value not in self.words:
-            page.wrong(node, f"Expected {' or '.join(self.words)}, got {node.value!r}{nearest(node.value, self.words)}")
-            return WRONG
-        return node.value
+        if node.value in self.words:
+            return node.value
+        page.wrong(node, f"Expected {' or '.join(self.words)}, got {node.value!r}{nearest(node.value, self.words)}")
+        return WRONG
 
     def schema(self) -> JsonObject:
         return {"enum": list(self.words)}
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A list of the same."""
+    """A list of items of one kind."""
 
-    of: Shape
+    of: Rule
     least: int = 0
 
     def read(self, node: Node, page: Document) -> Any:
@@ -109,8 +115,9 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
         if len(node.value) < self.least:
             page.wrong(node, "Expected at least one item here")
             return WRONG
+        count = len(page.problems)
         values = [self.of.read(item, page) for item in node.value]
-        return WRONG if any(value is WRONG for value in values) else values
+        return WRONG if len(page.problems) > count else values
 
     def schema(self) -> JsonObject:
         said: JsonObject = {"type": "array", "items": self.of.schema()}
@@ -118,37 +125,37 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
-    """A map of the same, by names of the author's own."""
+    """A map of values of one kind, under names that the author chooses."""
 
-    of: Shape
+    of: Rule
     name: Callable[[str], object] | None = None
-    """Looks at each name; ValueError says what is wrong with it."""
+    """Checks each name; ValueError says what is wrong with it."""
     names: JsonObject = {}
     """What JSON Schema says of the names."""
 
     def read(self, node: Node, page: Document) -> Any:
         if not isinstance(node, MappingNode):
             return mismatch(node, page, MAP)
+        count = len(page.problems)
         values: dict[str, Any] = {}
         for name, (key, value) in page.entries(node).items():
             if self.name is not None:
                 try:
                     self.name(name)
                 except ValueError as fault:
-                    text = str(fault)
-                    page.wrong(key, text[:1].upper() + text[1:])
+                    page.wrong(key, _sentence(fault))
             values[name] = self.of.read(value, page)
-        return WRONG if any(value is WRONG for value in values.values()) else values
+        return WRONG if len(page.problems) > count else values
 
     def schema(self) -> JsonObject:
         said: JsonObject = {"type": "object", "additionalProperties": self.of.schema()}
         return {**said, "propertyNames": self.names} if self.names else said
 
 
-class Either(msgspec.Struct, frozen=True):
-    """What it is depends on whether it is a text, a number, a list ..."""
+class ByKind(msgspec.Struct, frozen=True):
+    """Different rules for a text, a number, a list ..."""
 
-    by_kind: Mapping[Kind, Shape]
+    by_kind: Mapping[Kind, Rule]
 
     def read(self, node: Node, page: Document) -> Any:
         shape = self.by_kind.get(kind_of(node))
@@ -160,26 +167,23 @@ class Either(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A key of a record: what it holds, and what editors say of it."""
+    """A key of a map: what it holds, and what editors show for it."""
 
-    shape: Shape
+    shape: Rule
     about: str
     needed: bool = False
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True):
-    """What a record held: values and places by key, and the place of the whole."""
+    """What a map with known keys held: its values, and the nodes of its keys and values, by key."""
 
-    place: Place
+    node: Node
     values: dict[str, Any]
-    places: dict[str, Place]
+    keys: dict[str, Node]
     nodes: dict[str, Node]
 
-    def get(self, name: str, default: Any = None) -> Any:
-        return self.values.get(name, default)
 
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     """A map with known keys. Reads to Fields."""
 
     title: str
@@ -193,42 +197,34 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def read(self, node: Node, page: Document) -> Any:
         if not isinstance(node, MappingNode):
             return mismatch(node, page, f"{self.title} (a map)")
-        values: dict[str, Any] = {}
-        places: dict[str, Place] = {}
-        nodes: dict[str, Node] = {}
-        is_wrong = False
+        count = len(page.problems)
+        made = Fields(node=node, values={}, keys={}, nodes={})
         for name, (key, value) in page.entries(node).items():
             known = self.keys.get(name)
             if known is None:
                 hint = nearest(name, self.keys) or f"; it has {', '.join(self.keys)}"
                 page.wrong(key, f"Unknown key {name!r} in {self.title}{hint}")
-                is_wrong = True
                 continue
-            read = known.shape.read(value, page)
-            if read is WRONG:
-                is_wrong = True
-            values[name] = read
-            places[name] = page.place(key)
-            nodes[name] = value
-        is_wrong |= self._incomplete(values, nodes, node, page)
-        if is_wrong:
-            return WRONG
-        return Fields(place=page.place(node), values=values, places=places, nodes=nodes)
+            made.values[name] = known.shape.read(value, page)
+            made.keys[name] = key
+            made.nodes[name] = value
+        self._check(made, page)
+        return WRONG if len(page.problems) > count else made
 
-    def _incomplete(self, values: dict[str, Any], nodes: dict[str, Node], node: Node, page: Document) -> bool:
-        count = len(page.problems)
+    def _check(self, made: Fields, page: Document) -> None:
+        """Note the keys that are missing, or that do not go together."""
+        title = self.title[:1].upper() + self.title[1:]
         for name, key in self.keys.items():
-            if key.needed and name not in values:
-                page.wrong(node, f"{self.title[:1].upper()}{self.title[1:]} needs {name!r}: {key.about}")
-        chosen = [name for name in self.one_of if name in values]
-        if self.one_of and len(chosen) != 1:
+            if key.needed and name not in made.values:
+                page.wrong(made.node, f"{title} needs {name!r}: {key.about}")
+        if self.one_of and len(made.values.keys() & self.one_of) != 1:
+            chosen = [name for name in self.one_of if name in made.values]
             choice = ", ".join(self.one_of[:-1]) + f" or {self.one_of[-1]}"
             got = f"got {' and '.join(chosen)}" if chosen else "got none of them"
-            page.wrong(node, f"{self.title[:1].upper()}{self.title[1:]} needs one of {choice}, and {got}")
+            page.wrong(made.node, f"{title} needs one of {choice}, and {got}")
         for name, beside in self.needs.items():
-            if name in values and beside not in values:
-                page.wrong(nodes[name], f"{name!r} makes sense only beside {beside!r}")
-        return len(page.problems) > count
+            if name in made.values and beside not in made.values:
+                page.wrong(made.nodes[name], f"{name!r} makes sense only beside {beside!r}")
 
     def schema(self) -> JsonObject:
         said: JsonObject = {
@@ -247,10 +243,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A shape that is defined once in the schema, and may contain itself."""
+    """A rule that is defined once in the schema, and may contain itself."""
 
     name: str
-    shape: Callable[[], Shape]
+    shape: Callable[[], Rule]
 
     def read(self, node: Node, page: Document) -> Any:
         return self.shape().read(node, page)

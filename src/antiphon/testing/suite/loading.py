@@ -1,4 +1,4 @@
-"""Loading: from a file to a Suite, or to everything that is wrong with it."""
+"""Loading: reads a file to a Suite, or finds everything that is wrong with it."""
 
 import os
 import shlex
@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from antiphon.shapes import raw_shape
 from antiphon.testing.outcome import Place
 from antiphon.testing.paths import read_path
 from antiphon.testing.suite.document import Document, Problem, SuiteBroken, nearest, read_document
@@ -18,10 +19,78 @@ from antiphon.testing.suite.model import Capture, Case, Expectation, Responder, 
 from antiphon.testing.suite.variables import filled, missing_environment, names_in
 from antiphon.types import JsonObject
 
-# References: which variables a suite's tests use, and whether each is known by then.
+MAX_ROUNDS: Final = 10
+SUFFIXES: Final = (".mcp.yaml", ".mcp.yml")
+_OF_OTHERS: Final = frozenset({"node_modules", "__pycache__"})
+"""Folders of installed packages: suites in them are not the reader's own."""
 
 
-_CALLS: Final = ("setup", "tests")
+def load(path: str | os.PathLike[str], *, variables: Mapping[str, object] | None = None) -> Suite:
+    """Read a suite; SuiteBroken with all its problems if it cannot be run.
+
+    ``variables`` go before those that the suite has itself.
+    """
+    page = read_document(Path(path))
+    return _read(page, variables or {})
+
+
+def loads(text: str, file: str | os.PathLike[str] = "suite.mcp.yaml", **variables: object) -> Suite:
+    """Read a suite from a text, as if it stood in ``file``."""
+    return _read(Document(Path(file), text), variables)
+
+
+def load_all(paths: list[Path], *, variables: Mapping[str, object] | None = None) -> list[Suite]:
+    """Read several; SuiteBroken with the problems of all of them."""
+    suites: list[Suite] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            suites.append(load(path, variables=variables))
+        except SuiteBroken as broken:
+            problems += broken.problems
+    if problems:
+        raise SuiteBroken(problems)
+    return suites
+
+
+def find_suites(places: list[Path]) -> list[Path]:
+    """Return the files themselves, and the suites in the folders."""
+    found: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            found += sorted(_suites_under(place))
+        else:
+            found.append(place)
+    return list(dict.fromkeys(found))
+
+
+def _suites_under(folder: Path) -> Iterator[Path]:
+    """Find suites, but not in hidden folders, virtual environments and installed packages."""
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        yield from (here / name for name in files if name.endswith(SUFFIXES) and (here / name).is_file())
+        folders[:] = [name for name in folders if not _is_of_others(here / name)]
+
+
+def _is_of_others(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name in _OF_OTHERS or (folder / "pyvenv.cfg").exists()
+
+
+def _read(page: Document, given: Mapping[str, object]) -> Suite:
+    root = page.root()
+    if root is None and not page.problems:
+        page.problems.append(Problem(Place(file=page.file, line=1, column=1), "The suite is empty"))
+    page.finish()
+    assert root is not None
+    fields = SUITE.read(root, page)
+    references = References(page, root, given, os.environ) if "${" in page.text else None
+    made = None if fields is WRONG else _Builder(page, fields, given, references).suite()
+    page.finish()
+    assert made is not None, "what is wrong has a reason"
+    return made
+
+
+# --- references ---------------------------------------------------------------------------------------------------
 
 
 class Uses(NamedTuple):
@@ -33,7 +102,7 @@ class Uses(NamedTuple):
 
 
 class References:
-    """What was found: what each test refers to, by its number."""
+    """What each call of a suite refers to, by its number. An unknown variable is a problem of the document."""
 
     def __init__(self, page: Document, root: Node, given: Iterable[str], environment: Mapping[str, str]) -> None:
         self.used: dict[str, list[Uses]] = {"setup": [], "tests": []}
@@ -48,7 +117,7 @@ class References:
         self._known |= _keys(parts.get("variables"))
         self._uses(parts.get("server"))
         shared = self._uses(parts.get("defaults"))
-        for kind in _CALLS:
+        for kind in self.used:
             calls = parts.get(kind)
             for call in calls.value if isinstance(calls, SequenceNode) else ():
                 own = self._uses(call)
@@ -56,7 +125,7 @@ class References:
                 self._known |= _captured(call)
 
     def _uses(self, node: Node | None) -> Uses:
-        """What a part of the document refers to; what nobody has set is a problem."""
+        """Return what a part of the document refers to."""
         found: set[str] = set()
         scalars = list(_scalars(node, set()))
         for scalar in scalars:
@@ -97,83 +166,8 @@ def _captured(call: Node) -> set[str]:
     return set().union(*(_keys(value) for key, value in call.value if key.value == "capture"))
 
 
-MAX_ROUNDS: Final = 10
-_METHODS: Final = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
-SUFFIXES: Final = (".mcp.yaml", ".mcp.yml")
-_OF_OTHERS: Final = frozenset({"node_modules", "__pycache__"})
-"""Folders of what is installed: suites in them are not the reader's own."""
-
-
-def load(path: str | os.PathLike[str], *, variables: Mapping[str, object] | None = None) -> Suite:
-    """Read a suite; SuiteBroken with all its problems if it cannot be run.
-
-    ``variables`` go before those that the suite has itself.
-    """
-    page = read_document(Path(path))
-    return _read(page, variables or {})
-
-
-def loads(text: str, file: str | os.PathLike[str] = "suite.mcp.yaml", **variables: object) -> Suite:
-    """Read a suite from a text, as if it stood in ``file``."""
-    return _read(Document(Path(file), text), variables)
-
-
-def load_all(paths: list[Path], *, variables: Mapping[str, object] | None = None) -> list[Suite]:
-    """Read several; SuiteBroken with the problems of all of them."""
-    suites: list[Suite] = []
-    problems: list[Problem] = []
-    for path in paths:
-        try:
-            suites.append(load(path, variables=variables))
-        except SuiteBroken as broken:
-            problems += broken.problems
-    if problems:
-        raise SuiteBroken(problems)
-    return suites
-
-
-def find_suites(places: list[Path]) -> list[Path]:
-    """Files as they are, and the suites in folders."""
-    found: list[Path] = []
-    for place in places:
-        if place.is_dir():
-            found += sorted(_suites_under(place))
-        else:
-            found.append(place)
-    return list(dict.fromkeys(found))
-
-
-def _suites_under(folder: Path) -> Iterator[Path]:
-    """What is the reader's own: nothing in hidden folders, virtual environments, and packages of others."""
-    for place, folders, files in os.walk(folder):
-        here = Path(place)
-        yield from (here / name for name in files if name.endswith(SUFFIXES) and (here / name).is_file())
-        folders[:] = [name for name in folders if not _is_of_others(here / name)]
-
-
-def _is_of_others(folder: Path) -> bool:
-    return folder.name.startswith(".") or folder.name in _OF_OTHERS or (folder / "pyvenv.cfg").exists()
-
-
-def _read(page: Document, given: Mapping[str, object]) -> Suite:
-    root = page.root()
-    if root is None and not page.problems:
-        page.problems.append(Problem(Place(file=page.file, line=1, column=1), "The suite is empty"))
-    page.finish()
-    assert root is not None
-    fields = SUITE.read(root, page)
-    refers = "${" in page.text
-    references = References(page, root, given, os.environ) if refers else None
-    if fields is not WRONG:
-        made = _Builder(page, fields, given, references).suite()
-        page.finish()
-        return made
-    page.finish()
-    raise AssertionError("what is wrong has a reason")
-
-
 def _like(own: object, given: object) -> object:
-    """A text from the command line, as the number or the flag that the suite has in its place."""
+    """Return a text from the command line as the number or the flag that the suite has in its place."""
     if not isinstance(given, str) or not isinstance(own, int | float):
         return given
     try:
@@ -184,7 +178,7 @@ def _like(own: object, given: object) -> object:
 
 
 class _Builder:
-    """A suite out of what a document's record held."""
+    """Makes a suite of what the document held."""
 
     def __init__(
         self, page: Document, fields: Fields, given: Mapping[str, object], references: References | None
@@ -193,30 +187,30 @@ class _Builder:
         self._fields = fields
         self._references = references
         self._folder = page.file.absolute().parent
-        own: Mapping[str, object] = fields.get("variables", {})
+        own: Mapping[str, object] = fields.values.get("variables", {})
         self._variables = self._resolved({**own, **{name: _like(own.get(name), it) for name, it in given.items()}})
-        shared = fields.get("defaults")
-        self._defaults: dict[str, Any] = {} if shared is None else shared.values
+        defaults: Fields | None = fields.values.get("defaults")
+        self._defaults: dict[str, Any] = {} if defaults is None else defaults.values
 
     def suite(self) -> Suite:
-        fields = self._fields
-        cases = tuple(self._case(each, "tests", number) for number, each in enumerate(fields.get("tests")))
-        setup = tuple(self._case(each, "setup", number) for number, each in enumerate(fields.get("setup", ())))
+        values = self._fields.values
+        cases = [self._case(each, "tests", number) for number, each in enumerate(values["tests"])]
+        setup = [self._case(each, "setup", number) for number, each in enumerate(values.get("setup", ()))]
         self._refuse_twins(cases)
         self._page.finish()
         return Suite(
             file=self._page.file,
-            name=fields.get("name") or _name_of(self._page.file),
-            target=self._target(fields.get("server")),
+            name=values.get("name") or _name_of(self._page.file),
+            target=self._target(values["server"]),
             cases=_linked(cases, self._references),
-            setup=setup,
+            setup=tuple(setup),
             variables=self._variables,
-            names=frozenset([*fields.get("variables", {}), *names_in(self._page.text)]),
-            serial=fields.get("serial", False),
+            names=frozenset([*values.get("variables", {}), *names_in(self._page.text)]),
+            serial=values.get("serial", False),
         )
 
     def _resolved(self, variables: dict[str, Any]) -> JsonObject:
-        """Variables may use the environment, and those above them."""
+        """Return the variables with their references replaced: to the environment, and to variables above them."""
         made: JsonObject = {}
         for name, value in variables.items():
             try:
@@ -228,7 +222,7 @@ class _Builder:
                     self._page.wrong(where, f"The variable {name!r} uses {missing.args[0]!r}, which is not known here")
         return made
 
-    def _refuse_twins(self, cases: tuple[Case, ...]) -> None:
+    def _refuse_twins(self, cases: list[Case]) -> None:
         first: dict[str, Case] = {}
         for case in cases:
             if case.name in first:
@@ -252,7 +246,7 @@ class _Builder:
             self._page.wrong(said.nodes["command"], f"The command cannot be read: {fault}")
             words = ()
         return Target(
-            place=said.place,
+            place=self._page.place(said.node),
             command=words,
             url=values.get("url", ""),
             app=values.get("app", ""),
@@ -274,16 +268,16 @@ class _Builder:
         may_be_unused = values.get("unusedResponses", defaults.get("unusedResponses")) == "ignore"
         return Case(
             name=values.get("name") or f"setup {number + 1}: {method}",
-            place=said.place,
+            place=self._page.place(said.node),
             method=method,
             params=params,
             answers={**defaults.get("inputResponses", {}), **values.get("inputResponses", {})},
             needed_answers=() if may_be_unused else tuple(values.get("inputResponses", ())),
-            responder=None if responder is None else _responder(responder),
+            responder=None if responder is None else Responder(**responder.values),
             expect=() if expect is None else self._expectations(expect),
-            capture={name: self._capture(said, name, value) for name, value in values.get("capture", {}).items()},
+            capture=self._captures(said) if "capture" in values else {},
             tags=tuple(dict.fromkeys([*_tags(defaults), *_tags(values)])),
-            skip=_reason(values.get("skip", False)),
+            skip=_reason(values["skip"]) if "skip" in values else "",
             timeout=values.get("timeout") or defaults.get("timeout") or DEFAULT_TIMEOUT,
             max_rounds=values.get("maxRounds") or defaults.get("maxRounds") or MAX_ROUNDS,
             isolated=values.get("isolated", defaults.get("isolated", False)),
@@ -297,12 +291,12 @@ class _Builder:
             if "arguments" in values:
                 self._page.wrong(said.nodes["arguments"], "A method takes 'params'; 'arguments' can be one of them")
             return values["method"], values.get("params", {})
-        kind = next(kind for kind in _METHODS if kind in values)
-        if kind == "resource":
+        if "resource" in values:
             if "arguments" in values:
                 self._page.wrong(said.nodes["arguments"], "A resource takes no arguments: they are in its URI")
-            return _METHODS[kind], {"uri": values[kind]}
-        return _METHODS[kind], {"name": values[kind], "arguments": values.get("arguments", {})}
+            return "resources/read", {"uri": values["resource"]}
+        method, kind = ("tools/call", "tool") if "tool" in values else ("prompts/get", "prompt")
+        return method, {"name": values[kind], "arguments": values.get("arguments", {})}
 
     def _expectations(self, said: Fields) -> tuple[Expectation, ...]:
         made: list[Expectation] = []
@@ -314,19 +308,17 @@ class _Builder:
                 Expectation(
                     name=name,
                     value=value.values if isinstance(value, Fields) else value,
-                    place=said.places[name],
-                    places=self._places(node),
+                    place=self._page.place(said.keys[name]),
+                    places=self._places(node) if isinstance(node, MappingNode) else {},
                 )
             )
         return tuple(made)
 
-    def _places(self, node: Node) -> dict[str, Place]:
-        if not isinstance(node, MappingNode):
-            return {}
+    def _places(self, node: MappingNode) -> dict[str, Place]:
         return {str(key.value): self._page.place(key) for key, _ in node.value}
 
     def _schema(self, value: Any, node: Node) -> Any:
-        """A schema, out of its file if need be; one that is none is a problem."""
+        """Return a schema, read from its file if it names one."""
         if isinstance(value, str):
             file = self._folder / value
             try:
@@ -337,27 +329,30 @@ class _Builder:
             except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
                 self._page.wrong(node, f"The schema {value} is not JSON: {fault}")
                 return {}
-        from antiphon.testing.suite.checks import problem_of  # 60 ms, and few suites have one
-
-        why = problem_of(value)
-        if why:
-            self._page.wrong(node, f"This is not a JSON Schema: {why}")
+        try:
+            raw_shape(value)
+        except (ValueError, TypeError) as fault:
+            self._page.wrong(node, f"This is not a JSON Schema: {fault}")
         return value
 
-    def _capture(self, said: Fields, name: str, value: Any) -> Capture:
-        place = self._places(said.nodes["capture"])[name]
-        if isinstance(value, str):
-            return Capture(source="result", path=read_path(value), place=place)
-        ((source, where),) = value.values.items()
-        if source == "text":
-            return Capture(source="text", pattern=where, place=place)
-        return Capture(source=source, path=read_path(where), place=place)
+    def _captures(self, said: Fields) -> dict[str, Capture]:
+        made: dict[str, Capture] = {}
+        for key, _ in said.nodes["capture"].value:
+            value, place = said.values["capture"][key.value], self._page.place(key)
+            source: Any
+            ((source, where),) = [("result", value)] if isinstance(value, str) else value.values.items()
+            made[key.value] = (
+                Capture(source="text", pattern=where, place=place)
+                if source == "text"
+                else Capture(source=source, path=read_path(where), place=place)
+            )
+        return made
 
 
-def _linked(cases: tuple[Case, ...], references: References | None) -> tuple[Case, ...]:
-    """The cases, each with the numbers of those before it whose values it uses."""
+def _linked(cases: list[Case], references: References | None) -> tuple[Case, ...]:
+    """Return the cases, each with the numbers of those before it whose values it uses."""
     if references is None:
-        return cases
+        return tuple(cases)
     latest: dict[str, int] = {}
     made: list[Case] = []
     for number, case in enumerate(cases):
@@ -367,12 +362,8 @@ def _linked(cases: tuple[Case, ...], references: References | None) -> tuple[Cas
     return tuple(made)
 
 
-def _responder(said: Fields) -> Responder:
-    return Responder(**said.values)
-
-
 def _tags(values: Mapping[str, Any]) -> list[str]:
-    tags = values.get("tags", [])
+    tags: str | list[str] = values.get("tags", [])
     return [tags] if isinstance(tags, str) else tags
 
 

@@ -1,4 +1,4 @@
-"""A Suite: one file's tests of one server, as they were written. ``load`` reads it, ``run`` runs it."""
+"""A Suite: the tests of one file, for one server, as they were written. ``load`` reads it, ``run`` runs it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,16 +28,16 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     startup: float = 10.0
     """Seconds until it must have answered once."""
     stray: Literal["fail", "ignore"] = "fail"
-    """What happens when it prints to standard output what is no message."""
+    """What to do when it prints to standard output what is no message."""
 
     @property
     def text(self) -> str:
-        """What it is, in a sentence."""
+        """What messages call it."""
         return self.url or self.app or " ".join(self.command)
 
 
 class Responder(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who answers over HTTP: the question is posted as JSON, and the answer comes as JSON."""
+    """Answers questions over HTTP: a question is posted as JSON, and the answer comes as JSON."""
 
     url: str
     headers: Mapping[str, str] = {}
@@ -105,9 +105,9 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     cases: tuple[Case, ...]
     setup: tuple[Case, ...] = ()
-    """Calls that go before the tests, on every server that is started for them."""
+    """Calls to make before the tests, on every server that is started for them."""
     variables: JsonObject = {}
     names: frozenset[str] = frozenset()
     """The variables that it has, or refers to."""
     serial: bool = False
-    """Whether its tests keep their order whatever the number of jobs."""
+    """Whether its tests keep their order when several jobs run."""

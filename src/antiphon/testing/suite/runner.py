@@ -1,9 +1,11 @@
-"""The runner: suites against their servers, one after another or several at a time."""
+"""The runner: runs suites against their servers, one after another or several at a time."""
 
 import asyncio
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter, time
@@ -12,17 +14,22 @@ from typing import Any, Final, Literal, Self
 
 import msgspec
 
+from antiphon.errors import AntiphonError
+from antiphon.loading import load_fresh
+from antiphon.server.dispatch import Service
 from antiphon.testing.outcome import Check, Outcome, Status, Summary
 from antiphon.testing.paths import ABSENT
+from antiphon.testing.servers import Connection
 from antiphon.testing.snapshots import Snapshots
-from antiphon.testing.suite.attempt import Attempt, Seen, attempt
+from antiphon.testing.suite.attempt import Attempt, Seen, attempt, script_of
 from antiphon.testing.suite.checks import checks
 from antiphon.testing.suite.model import Capture, Case, Responder, Suite
 from antiphon.testing.suite.selection import Selection
-from antiphon.testing.suite.servers import Instance, Unstarted, printed
+from antiphon.testing.suite.server import SuiteServer, Unstarted, printed
 from antiphon.testing.suite.variables import filled
 
 OnOutcome = Callable[[Outcome], None]
+Era = Literal["auto", "modern", "legacy"]
 EVERYTHING: Final = Selection()
 
 
@@ -64,24 +71,24 @@ class Running:
         self.values: dict[str, object] = dict(suite.variables)
         """Variables, and what was captured so far."""
         self.snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
-        self._era: Literal["auto", "modern", "legacy"] = era
-        self._instance: Instance | None = None
+        self._era: Era = era
+        self._exits = AsyncExitStack()
+        self._server: SuiteServer | None = None
 
     async def __aenter__(self) -> Self:
         """Start the server and prepare it; Unstarted if it does not start."""
-        self._instance = await self._prepared(self.values, "")
+        self._server = await self._exits.enter_async_context(self._prepared(self.values, ""))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        instance, self._instance = self._instance, None
-        if instance is not None:
-            await instance.stop()
+        self._server = None
+        await self._exits.aclose()
         self.snapshots.save()
 
     async def run(self, case: Case) -> Outcome:
-        """One test."""
+        """Run one test."""
         reason = self._unfit(case)
         if reason:
             return self._outcome(case, "skipped", problem=reason)
@@ -92,44 +99,38 @@ class Running:
             return self._outcome(case, "skipped", problem=why)
         if case.isolated:
             return await self._apart(case)
-        assert self._instance is not None, "a suite runs inside 'async with'"
-        return await self._tried(ready, self._instance, self.values)
+        assert self._server is not None, "a suite runs inside 'async with'"
+        return await self._tried(ready, self._server, self.values)
 
     async def _apart(self, case: Case) -> Outcome:
-        """A test on a server of its own, with what its setup captured there."""
+        """Run a test on a server of its own, with what its setup captured there."""
         values = dict(self.values)
         try:
-            instance = await self._prepared(values, case.name)
+            async with self._prepared(values, case.name) as server:
+                return await self._tried(self._filled(case, values), server, self.values)
         except Unstarted as fault:
             return self._outcome(case, "broken", problem=str(fault), log=fault.log)
-        try:
-            return await self._tried(self._filled(case, values), instance, self.values)
-        finally:
-            await instance.stop()
 
-    async def _prepared(self, values: dict[str, object], case: str) -> Instance:
-        """A server on which the suite's setup was carried out."""
-        instance = Instance(
+    @asynccontextmanager
+    async def _prepared(self, values: dict[str, object], case: str) -> AsyncGenerator[SuiteServer]:
+        """Start a server and carry out the suite's setup on it."""
+        server = SuiteServer(
             self.suite.target,
             era=self._era,
             # In the older era a call stays with the instance that it began on.
             rotate=0 if self._era == "legacy" else self.settings.rotate,
-            record=self._tape(self.settings.record, case),
-            replay=self._tape(self.settings.replay, case),
+            record=self._recording(self.settings.record, case),
+            replay=self._recording(self.settings.replay, case),
         )
-        await instance.start()
-        try:
+        async with server:
             for step in self.suite.setup:
-                outcome = await self._tried(self._filled(step, values), instance, values)
+                outcome = await self._tried(self._filled(step, values), server, values)
                 if outcome.status != "passed":
-                    raise SetupFailed(outcome, instance.log())
-        except BaseException:
-            await instance.stop()
-            raise
-        return instance
+                    raise SetupFailed(outcome, server.log())
+            yield server
 
-    def _tape(self, folder: Path | None, case: str) -> Path | None:
-        """The file of a recording: one for the suite, and one for each test that has a server of its own."""
+    def _recording(self, folder: Path | None, case: str) -> Path | None:
+        """Return the file of a recording: one for the suite, and one for each test that has a server of its own."""
         if folder is None:
             return None
         parts = [self.suite.name, "" if self._era == "auto" else self._era, case]
@@ -139,51 +140,51 @@ class Running:
             name += f"-{blake2b(case.encode(), digest_size=3).hexdigest()}"
         return folder / f"{name}.json"
 
-    async def _tried(self, case: Case, instance: Instance, values: dict[str, object]) -> Outcome:
-        mark, begun = instance.mark(), perf_counter()
+    async def _tried(self, case: Case, server: SuiteServer, values: dict[str, object]) -> Outcome:
+        mark, begun = server.mark(), perf_counter()
         # A recording of the older era answers as a modern server does, and its questions still have no keys.
-        keyless = self._era == "legacy" or instance.revision < "2026"
-        made = await attempt(case, instance.clients, keyless=keyless)
+        keyless = self._era == "legacy" or server.revision < "2026"
+        made = await attempt(case, server.client, keyless=keyless)
         found: list[Check] = []
         problem = made.problem
         try:
             if not problem:
                 found += checks(case, made.seen, self.snapshots)
-                found += _unused(case, made, found)
-                found += _captured(case, made.seen, values)
+                if made.unused:
+                    found += _unused(case, made, found)
+                if case.capture:
+                    found += _captured(case, made.seen, values)
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
             problem = str(fault)
-        if self.settings.replay_safety and not problem and self._is_replayed(made, instance):
-            from antiphon.testing.suite.safety import safety  # 40 ms, and few want it
-
-            found.append(await safety(case, instance, self.settings.effects, may_fail=made.seen.has_failed))
-        drifts = instance.drifts()
+        if self.settings.replay_safety and not problem and self._is_replayed(made, server):
+            found.append(await _replay_safety(case, server, self.settings.effects, may_fail=made.seen.has_failed))
+        drifts = server.drifts()
         if drifts:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
-        if instance.stray and instance.target.stray == "fail":
-            why = printed("The server", instance.stray)
-            found.append(Check(name="stdout", passed=False, problem=why, place=instance.target.place))
-            instance.stray.clear()
+        if server.stray and server.target.stray == "fail":
+            why = printed("The server", server.stray)
+            found.append(Check(name="stdout", passed=False, problem=why, place=server.target.place))
+            server.stray.clear()
         passed = not problem and all(check.passed for check in found)
         return self._outcome(
             case,
             "broken" if problem else "passed" if passed else "failed",
-            era=instance.revision,
+            era=server.revision,
             checks=tuple(found),
             turns=made.seen.turns,
             problem=problem,
-            log="" if passed else instance.log(mark),
+            log="" if passed else server.log(mark),
             seconds=perf_counter() - begun,
         )
 
-    def _is_replayed(self, made: Attempt, instance: Instance) -> bool:
-        """Whether a live server has run something again: a call that took one request was run once."""
-        return made.seen.rounds > 1 and instance.revision >= "2026" and self.settings.replay is None
+    def _is_replayed(self, made: Attempt, server: SuiteServer) -> bool:
+        """Return whether a live server has run something again: a call that took one request was run once."""
+        return made.seen.rounds > 1 and server.revision >= "2026" and self.settings.replay is None
 
     # --- before a test --------------------------------------------------------------------------------------------
 
     def _unfit(self, case: Case) -> str:
-        """Why a test is not for this run; empty if it is."""
+        """Return why a test is not for this run; empty if it is."""
         if case.skip:
             return case.skip
         if case.era and case.era != self._spoken():
@@ -193,10 +194,10 @@ class Running:
     def _spoken(self) -> str:
         if self._era != "auto":
             return self._era
-        return "legacy" if self._instance is not None and self._instance.revision < "2026" else "modern"
+        return "legacy" if self._server is not None and self._server.revision < "2026" else "modern"
 
     def _filled(self, case: Case, values: dict[str, object]) -> Case:
-        """The test with its variables replaced, and the run's own timeout."""
+        """Return the test with its variables replaced, and with the timeout of the run."""
         if self.settings.timeout is not None:
             case = msgspec.structs.replace(case, timeout=self.settings.timeout)
         if not case.refers:
@@ -216,7 +217,7 @@ class Running:
         )
 
     def _outcome(self, case: Case, status: Status, **about: Any) -> Outcome:
-        about.setdefault("era", "" if self._instance is None else self._instance.revision)
+        about.setdefault("era", "" if self._server is None else self._server.revision)
         return Outcome(name=case.name, suite=self.suite.name, place=case.place, status=status, tags=case.tags, **about)
 
 
@@ -238,11 +239,10 @@ def _responder(fill: Callable[[Any], Any], responder: Responder) -> Responder:
 
 
 def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:
-    """An answer that nobody asked for: the test does not do what its author meant."""
-    is_told = made.seen.has_failed and not all(check.passed for check in found)  # it did not get so far
-    if not made.unused or is_told:
-        return []
-    asked = ", ".join(repr(question.key) for question in made.seen.asked) or "nothing"
+    """Return a failed check for answers that were not asked for: the test does not do what its author meant."""
+    if made.seen.has_failed and not all(check.passed for check in found):
+        return []  # a call that failed did not get so far
+    asked = ", ".join(repr(key) for key, _ in made.seen.asked) or "nothing"
     why = (
         f"Answers that were not asked for: {', '.join(made.unused)}. The server asked {asked}."
         " ('unusedResponses: ignore' allows it)"
@@ -250,7 +250,29 @@ def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:
     return [Check(name="inputResponses", passed=False, problem=why, place=case.place)]
 
 
+async def _replay_safety(case: Case, server: SuiteServer, effects: Sequence[str], *, may_fail: bool) -> Check:
+    """Check whether a test's call is safe to replay. It is made several times more, on servers of its own."""
+    from antiphon.testing.safety import check_replay_safety  # 40 ms, and few runs want it
+
+    target, app = server.target, server.target.app
+    if target.url or not app:
+        where: object = Connection(
+            target=target.url or server.command(), headers=target.headers, env=server.environment, cwd=target.cwd
+        )
+    else:
+        where = partial(load_fresh, app, target.cwd, Service)
+    call = {"method": case.method, "params": case.params}
+    try:
+        report = await check_replay_safety(
+            where, call, script_of(case), effects=effects, max_rounds=case.max_rounds, may_fail=may_fail
+        )
+    except (AntiphonError, ValueError, TypeError) as fault:
+        return Check(name="replay safety", passed=False, problem=f"It cannot be checked: {fault}", place=case.place)
+    return Check(name="replay safety", passed=report.ok, problem="" if report.ok else str(report), place=case.place)
+
+
 def _captured(case: Case, seen: Seen, values: dict[str, object]) -> list[Check]:
+    """Keep the values that a test captures; return a failed check for each that is not there."""
     failed: list[Check] = []
     for name, capture in case.capture.items():
         found = _sought(capture, seen)
@@ -283,22 +305,23 @@ async def run(
     selection: Selection = EVERYTHING,
     on_outcome: OnOutcome | None = None,
 ) -> Summary:
-    """Run suites. Every outcome is told when it is there; the summary has them in the order of the files."""
+    """Run suites. ``on_outcome`` hears of each outcome as it comes; the summary has them in the order of the files."""
     settings = settings or Settings()
     started, begun = time(), perf_counter()
-    crew = _Crew(settings, on_outcome)
+    batch = _Batch(settings, on_outcome)
     runs = [
-        _Run(suite, era, selection.chosen(suite), crew)
+        _Run(suite, era, chosen, batch)
         for suite in ([suites] if isinstance(suites, Suite) else suites)
+        if (chosen := selection.chosen(suite))
         for era in _eras(suite, settings)
     ]
     if settings.jobs == 1:
         for each in runs:
-            await each.go()
+            await each.run_all()
     else:
         async with asyncio.TaskGroup() as group:
             for each in runs:
-                group.create_task(each.go())
+                group.create_task(each.run_all())
     return Summary(
         outcomes=tuple(outcome for each in runs for outcome in each.outcomes()),
         seconds=perf_counter() - begun,
@@ -307,80 +330,72 @@ async def run(
     )
 
 
-def _eras(suite: Suite, settings: Settings) -> list[Literal["auto", "modern", "legacy"]]:
+def _eras(suite: Suite, settings: Settings) -> list[Era]:
     era = settings.era or suite.target.era
     return ["modern", "legacy"] if era == "both" else [era]
 
 
-class _Crew:
-    """What all suites of a run have in common: so many tests at a time, and when to stop."""
+class _Batch:
+    """What all suites of a run have in common: how many tests run at a time, and when to stop."""
 
     def __init__(self, settings: Settings, on_outcome: OnOutcome | None) -> None:
         self.settings = settings
         self.gate = asyncio.Semaphore(settings.jobs)
         self.has_failed = False
-        self._tell = on_outcome
+        self._on_outcome = on_outcome
 
     @property
-    def stops(self) -> bool:
+    def is_stopped(self) -> bool:
         return self.has_failed and self.settings.fail_fast
 
     def note(self, outcome: Outcome) -> None:
         if outcome.status in {"failed", "broken"}:
             self.has_failed = True
-        if self._tell is not None:
-            self._tell(outcome)
+        if self._on_outcome is not None:
+            self._on_outcome(outcome)
 
 
-class _Run:
-    """One suite in one era."""
+class _Run(Running):
+    """The chosen tests of one suite in one era."""
 
-    def __init__(self, suite: Suite, era: Literal["auto", "modern", "legacy"], chosen: list[int], crew: _Crew) -> None:
-        self._suite = suite
-        self._era: Literal["auto", "modern", "legacy"] = era
+    def __init__(self, suite: Suite, era: Era, chosen: list[int], batch: _Batch) -> None:
+        super().__init__(suite, era=era, settings=batch.settings)
         self._chosen = chosen
-        self._crew = crew
+        self._batch = batch
         self._done: dict[int, Outcome] = {}
         self.unstarted = ""
+        """Why the server did not start."""
 
     def outcomes(self) -> list[Outcome]:
         return [self._done[number] for number in sorted(self._done)]
 
-    async def go(self) -> None:
-        if not self._chosen:
-            return
-        running = Running(self._suite, era=self._era, settings=self._crew.settings)
-        if self._crew.stops:
-            self._skip_rest(running, _STOPPED)
-            return
-        if all(self._suite.cases[number].skip for number in self._chosen):
+    async def run_all(self) -> None:
+        if self._batch.is_stopped:
+            self._skip_rest(_STOPPED)
+        elif all(self.suite.cases[number].skip for number in self._chosen):
             for number in self._chosen:
-                self._note(number, await running.run(self._suite.cases[number]))
-            return
-        try:
-            async with running:
-                await (self._in_order(running) if self._is_serial else self._at_once(running))
-        except Unstarted as fault:
-            self._give_up(running, fault)
+                await self._one(number)
+        else:
+            try:
+                async with self:
+                    await (self._in_order() if self.settings.jobs == 1 or self.suite.serial else self._at_once())
+            except Unstarted as fault:
+                self._give_up(fault)
 
-    @property
-    def _is_serial(self) -> bool:
-        return self._crew.settings.jobs == 1 or self._suite.serial
-
-    async def _in_order(self, running: Running) -> None:
+    async def _in_order(self) -> None:
         for number in self._chosen:
-            async with self._crew.gate:
-                await self._one(running, number)
+            async with self._batch.gate:
+                await self._one(number)
 
-    async def _at_once(self, running: Running) -> None:
+    async def _at_once(self) -> None:
         ready = {number: asyncio.Event() for number in self._chosen}
 
         async def one(number: int) -> None:
-            for before in self._suite.cases[number].needs:
+            for before in self.suite.cases[number].needs:
                 await ready[before].wait()
             try:
-                async with self._crew.gate:
-                    await self._one(running, number)
+                async with self._batch.gate:
+                    await self._one(number)
             finally:
                 ready[number].set()
 
@@ -388,34 +403,30 @@ class _Run:
             for number in self._chosen:
                 group.create_task(one(number))
 
-    async def _one(self, running: Running, number: int) -> None:
-        case = self._suite.cases[number]
-        if self._crew.stops:
-            self._note(number, running._outcome(case, "skipped", problem=_STOPPED))
-        else:
-            self._note(number, await running.run(case))
+    async def _one(self, number: int) -> None:
+        case = self.suite.cases[number]
+        is_stopped = self._batch.is_stopped
+        self._note(number, self._outcome(case, "skipped", problem=_STOPPED) if is_stopped else await self.run(case))
 
     def _note(self, number: int, outcome: Outcome) -> None:
         self._done[number] = outcome
-        self._crew.note(outcome)
+        self._batch.note(outcome)
 
-    def _skip_rest(self, running: Running, why: str) -> None:
+    def _skip_rest(self, why: str) -> None:
         for number in self._chosen:
             if number not in self._done:
-                self._note(number, running._outcome(self._suite.cases[number], "skipped", problem=why))
+                self._note(number, self._outcome(self.suite.cases[number], "skipped", problem=why))
 
-    def _give_up(self, running: Running, fault: Unstarted) -> None:
-        """The first test says why there is no server; the others are not run."""
+    def _give_up(self, fault: Unstarted) -> None:
+        """Let the first test say why there is no server, and skip the others."""
         turns = fault.outcome.turns if isinstance(fault, SetupFailed) else ()
         if not isinstance(fault, SetupFailed):
-            self.unstarted = f"{self._suite.name}: {fault}"
-        for number in self._chosen:
-            if number not in self._done:
-                case = self._suite.cases[number]
-                broken = running._outcome(case, "broken", problem=str(fault), log=fault.log, turns=turns)
-                self._note(number, broken)
-                break
-        self._skip_rest(running, "The server did not start" if self.unstarted else "The setup failed")
+            self.unstarted = f"{self.suite.name}: {fault}"
+        first = next((number for number in self._chosen if number not in self._done), None)
+        if first is not None:
+            case = self.suite.cases[first]
+            self._note(first, self._outcome(case, "broken", problem=str(fault), log=fault.log, turns=turns))
+        self._skip_rest("The server did not start" if self.unstarted else "The setup failed")
 
 
 _STOPPED: Final = "Not run: a test before it failed, and --fail-fast stops there"

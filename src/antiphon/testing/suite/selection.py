@@ -24,7 +24,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly these, if not None."""
 
     def chosen(self, suite: Suite) -> list[int]:
-        """The numbers of the tests, and of those that they need, in the suite's order."""
+        """Return the numbers of the tests, and of those that they need, in the order of the suite."""
         matches = _read(self.expression) if self.expression else None
         wanted = {number for number, case in enumerate(suite.cases) if self._wants(case, matches)}
         waiting = list(wanted)
@@ -43,7 +43,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_expression(text: str) -> None:
-    """ValueError unless ``-k`` can read it."""
+    """Raise ValueError unless ``-k`` can read it."""
     _read(text)
 
 

@@ -1,15 +1,18 @@
-"""The starting suite: a test for everything that a server offers, with arguments made up from its schemas."""
+"""A suite to start with: a test for everything that a server offers, with arguments made up from its schemas."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
 
+from antiphon.client.catalogue import Pages
 from antiphon.client.client import Client
 from antiphon.errors import Refused
 from antiphon.types import JsonObject
 from antiphon.uri import Template
+
+T = TypeVar("T")
 
 _DEEPEST: Final = 5
 _FORMATS: Final = {
@@ -28,7 +31,7 @@ _HEAD: Final = """\
 
 
 async def starting_suite(client: Client, server: Mapping[str, object], *, file: str = "suite.mcp.yaml") -> str:
-    """A suite as YAML, from what the client's server offers; ``server`` is what it says under that key."""
+    """Return a suite as YAML, from what the server of a client offers; ``server`` goes under that key."""
     await client.discover()
     tests = [*await _tools(client), *await _prompts(client), *await _resources(client)]
     name = client.server.name if client.server is not None else "the server"
@@ -73,17 +76,17 @@ async def _resources(client: Client) -> list[JsonObject]:
 
 
 def _offer(kind: str, key: str, names: list[str]) -> list[JsonObject]:
-    """A test that pins what is offered."""
+    """Return a test of what is offered."""
     if not names:
         return []
     expect = {"result": {f"$.{kind}[*].{key}": names}}
     return [{"name": f"offers its {kind}", "method": f"{kind}/list", "expect": expect}]
 
 
-async def _listed(pages: Any) -> list[Any]:
-    """What a server lists; nothing where it does not know the list."""
+async def _listed(pages: Pages[T]) -> list[T]:
+    """Return what a server lists; nothing if it does not know the method."""
     try:
-        return [item async for item in pages]
+        return await pages
     except Refused as refused:
         if refused.code == -32601:
             return []
@@ -106,7 +109,7 @@ def _required(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def made_up(schema: Any, root: Any, depth: int = 0) -> Any:
-    """A value that a schema allows, as far as that can be seen from it."""
+    """Return a value that a schema allows, as far as simple keywords tell."""
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return "text"
     for name in ("default", "const"):
@@ -176,5 +179,5 @@ def _expanded(template: str) -> str:
 
 def _yaml(value: Any) -> str:
     plain = msgspec.to_builtins(value)
-    # None: maps and lists that hold nothing but values stand on one line.
+    # default_flow_style=None writes maps and lists of plain values on one line.
     return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None))

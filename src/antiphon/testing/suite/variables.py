@@ -1,4 +1,4 @@
-"""Variables: ``${name}`` for what a suite says or a test captures, ``${env:NAME}`` for the environment.
+"""Variables: ``${name}`` for a value of the suite or one that a test captured, ``${env:NAME}`` for the environment.
 
 ``${env:NAME:-otherwise}`` has a default, ``$${`` stands for the two characters themselves.
 """
@@ -16,20 +16,20 @@ NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 
 
 def names_in(text: str) -> Iterator[str]:
-    """The variables that a text refers to, those of the environment excepted."""
+    """Return the variables that a text refers to, without those of the environment."""
     for found in _REFERENCE.finditer(text):
         if found["name"] is not None:
             yield found["name"]
 
 
 def missing_environment(text: str, environment: Mapping[str, str]) -> list[str]:
-    """The variables of the environment that a text needs, and that are not set."""
+    """Return the variables of the environment that a text needs and that are not set."""
     found = (match for match in _REFERENCE.finditer(text) if match["env"] is not None and match["default"] is None)
     return [match["env"] for match in found if match["env"] not in environment]
 
 
 def filled(value: Any, known: Mapping[str, object], environment: Mapping[str, str]) -> Any:
-    """A value with its references replaced, at every depth; KeyError for one that is not known.
+    """Return a value with its references replaced, at every depth; KeyError for one that is not known.
 
     A text that is nothing but one reference becomes the value itself, whatever its type.
     """

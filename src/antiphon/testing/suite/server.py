@@ -1,4 +1,4 @@
-"""An instance: the server of a suite, started, reachable, and heard."""
+"""The server of a suite: started, reachable, and its log kept."""
 
 import asyncio
 import logging
@@ -7,18 +7,17 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from antiphon import eras
-from antiphon.client.client import Client
 from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused
 from antiphon.loading import ServerMissing, load_fresh
 from antiphon.server.dispatch import Service
-from antiphon.testing.answers import Script
-from antiphon.testing.servers import KEYS, Rotation, Shared, new_key
-from antiphon.testing.suite.attempt import Clients
+from antiphon.testing.servers import environment, link_to, shared_key
+from antiphon.testing.suite.attempt import SuiteClient
 from antiphon.testing.suite.model import Target
 from antiphon.transports.link import Link
 
@@ -40,8 +39,14 @@ class Unstarted(AntiphonError):
         self.log = log
 
 
-class Instance:
-    """One server, or with ``rotate`` several that take turns."""
+class SuiteServer:
+    """One server, or with ``rotate`` several that take turns: ``async with SuiteServer(target) as server``.
+
+    To enter it starts the server and has it answer once; Unstarted if it does not.
+    """
+
+    client: SuiteClient
+    """The client that opened the connection; each test has a copy of it."""
 
     def __init__(
         self,
@@ -62,63 +67,42 @@ class Instance:
         """The revision that is spoken, once the server has answered."""
         self.stray: list[str] = []
         """Lines that it printed to standard output, and that are no messages."""
+        self.environment = {**(shared_key() if rotate else {}), **target.env}
+        """The variables that it is started with, beside those that are there."""
         self._rotate = rotate
         self._record = record
         self._replay = replay
         self._player: Player | None = None
         self._log = Log()
-        self._environment = Environment(target.env if target.app else {})
-        self._client: Client | None = None
-        self._clients: Clients | None = None
+        self._exits = AsyncExitStack()
 
-    @property
-    def clients(self) -> Clients:
-        """For the tests."""
-        assert self._clients is not None
-        return self._clients
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as exits:
+            exits.callback(self._log.remove)
+            self._log.attach()
+            if self.target.app:
+                exits.enter_context(environment(self.environment))
+            # An older server is told once, when the connection is opened, what it may ask: all there is.
+            self.client = SuiteClient(self._link())
+            exits.push_async_exit(self.client)
+            await self._greet(self.client)
+            self._exits = exits.pop_all()
+        return self
 
-    @property
-    def link(self) -> Link:
-        """For any number of clients, which neither open nor close it."""
-        return self.clients.link
-
-    async def start(self) -> None:
-        """Start it, and have it answer once; Unstarted if it does not."""
-        if self._rotate:
-            self._environment.set_default(KEYS)
-        self._log.attach()
-        try:
-            link = self._link()
-            # Opened by a client: servers of the older era learn but once, at the beginning, what they may ask.
-            self._client = Client(link, **Script().handlers(), timeout=None, name="antiphon-test")
-            await self._greet(self._client)
-            self._clients = Clients(Shared(link), rotates=bool(self._rotate))
-        except BaseException:
-            await self.stop()
-            raise
-
-    async def stop(self) -> None:
-        client, self._client = self._client, None
-        try:
-            if self._clients is not None:
-                await self._clients.close()
-            if client is not None:
-                await client.__aexit__(None, None, None)
-        finally:
-            self._environment.restore()
-            self._log.remove()
+    async def __aexit__(self, *exc: object) -> None:
+        await self._exits.aclose()
 
     def mark(self) -> int:
-        """Where its log ends now; what is logged from here on, by this task, is its own."""
+        """Return where its log ends now. What this task logs from here on goes to it."""
         self._log.attend()
         return self._log.size
 
     def log(self, since: int = 0) -> str:
-        """What the server wrote to stderr, its end if it is long."""
+        """Return what the server wrote to stderr, its end if it is long."""
         return self._log.text(since)
 
     def drifts(self) -> list[str]:
-        """What was sent and is not in the recording, since the last time that this was called."""
+        """Return what was sent and is not in the recording, since the last call of this."""
         if self._player is None:
             return []
         told = [str(drift) for drift in self._player.drifts]
@@ -126,30 +110,21 @@ class Instance:
         return told
 
     def command(self) -> list[str]:
-        """What starts the server; whatever it writes to stderr is in the log."""
-        return self._log.kept(_found(self.target.command, self.environment()))
-
-    def environment(self) -> dict[str, str]:
-        """The variables that it is started with, beside those that are there."""
-        return {**self._environment.defaults, **self.target.env}
+        """Return what starts the server, with its stderr in the log."""
+        return self._log.kept(_found(self.target.command, self.environment))
 
     # --- starting -------------------------------------------------------------------------------------------------
 
     def _link(self) -> Link:
-        """The way to the server, or to what was recorded of it; nothing is started yet."""
         if self._replay is not None:
-            return self._played(self._replay)
-        link = Rotation(self._connected, self._rotate) if self._rotate else self._connected()
-        if self._record is None:
-            return link
-        from antiphon.testing.cassette.recording import Recorder  # for those who record
+            return self._recorded(self._replay)
+        if self._record is not None:
+            self._record.parent.mkdir(parents=True, exist_ok=True)
+        return link_to(self._connect, rotate=self._rotate, record=self._record, headers=self.target.headers)
 
-        self._record.parent.mkdir(parents=True, exist_ok=True)
-        return Recorder(link, self._record, headers=self.target.headers)  # which the link has; they may be repeated
-
-    def _played(self, file: Path) -> Link:
+    def _recorded(self, file: Path) -> Link:
         from antiphon.testing.cassette.format import CassetteBroken
-        from antiphon.testing.cassette.player import Player  # for those who replay
+        from antiphon.testing.cassette.player import Player  # few runs replay
 
         if not file.is_file():
             raise Unstarted(f"There is no recording {file}: --record makes it")
@@ -159,7 +134,7 @@ class Instance:
             raise Unstarted(str(broken)) from None
         return self._player
 
-    def _connected(self) -> Link:
+    def _connect(self) -> Link:
         try:
             return self._link_to_target()
         except ServerMissing as missing:
@@ -175,18 +150,18 @@ class Instance:
             return eras.connect(load_fresh(target.app, target.cwd, Service), era=era)
         return eras.connect(
             self.command(),
-            env=self.environment(),
+            env=self.environment,
             cwd=target.cwd,
             era=era,
             patience=target.startup,
             on_stray_line=lambda line: self.stray.append(line.strip()[:SHOWN]),
         )
 
-    async def _greet(self, client: Client) -> None:
-        """A server that answers anything at all has started; one that refuses a greeting as well."""
+    async def _greet(self, client: SuiteClient) -> None:
+        """Open the connection. A server that answers anything at all has started, even if it refuses."""
         is_open = False
         try:
-            # Where the era must be found out, each of them has its time.
+            # Where the era is not known, each of the two may take that long.
             async with asyncio.timeout(self.target.startup * (2 if self.era == "auto" else 1)):
                 await client.__aenter__()
                 is_open = True
@@ -230,7 +205,7 @@ class Instance:
 
 
 def printed(subject: str, lines: list[str]) -> str:
-    """What is said about lines on standard output that are no messages."""
+    """Tell of lines on standard output that are no messages."""
     shown = ", ".join(map(repr, lines[:3]))
     more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
     return (
@@ -238,14 +213,14 @@ def printed(subject: str, lines: list[str]) -> str:
     )
 
 
-def _found(command: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
-    """The command, if there is one to run.
+def _found(command: tuple[str, ...], variables: Mapping[str, str]) -> list[str]:
+    """Return the command, if there is such a program; Unstarted if not.
 
-    ``python`` is that of the virtual environment that is active; where none is, the one that runs this. What is on no
-    path may still stand beside it, as ``antiphon`` itself does.
+    ``python`` is that of the active virtual environment, or else the one that runs this. A program on no path may be in
+    the same folder as that one, as ``antiphon`` is.
     """
     program, *words = command
-    known = {**os.environ, **environment}
+    known = {**os.environ, **variables}
     if program in {"python", "python3"} and not known.get("VIRTUAL_ENV"):
         program = sys.executable
     if shutil.which(program, path=known.get("PATH")) is None:
@@ -257,9 +232,9 @@ def _found(command: tuple[str, ...], environment: Mapping[str, str]) -> list[str
 
 
 class Log(logging.Handler):
-    """What a server logs: a child's stderr in a file, or what is logged in this process where the task attends to it.
+    """What a server logs: the stderr of a child in a file, or what tasks of this process log that attend to it.
 
-    A link's callbacks run in the context in which it was opened, a server in this process in that of its caller.
+    The callbacks of a link run in the context in which it was opened, a server in this process in that of its caller.
     """
 
     def __init__(self) -> None:
@@ -281,7 +256,7 @@ class Log(logging.Handler):
             self._lines.append(self.format(record))
 
     def kept(self, command: list[str]) -> list[str]:
-        """The command, with its stderr in the file. Where there is no shell to do it, stderr goes to the terminal."""
+        """Return the command with its stderr sent to the file. Without a POSIX shell, stderr goes to the terminal."""
         if os.name != "posix":
             return command
         if self._file is None:
@@ -310,31 +285,4 @@ class Log(logging.Handler):
 
 _LOGGER: Final = logging.getLogger("antiphon")
 _attended: ContextVar[Log | None] = ContextVar("log", default=None)
-
-
-class Environment:
-    """Variables that an app in this process sees while it is under test."""
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._before: dict[str, str | None] = {}
-        self.defaults: dict[str, str] = {}
-        for name, value in variables.items():
-            self._set(name, value)
-
-    def set_default(self, name: str) -> None:
-        """A key for all instances of a rotation: without one, each would have its own."""
-        if not os.environ.get(name, "").strip():
-            self.defaults[name] = new_key()
-            self._set(name, self.defaults[name])
-
-    def restore(self) -> None:
-        before, self._before = self._before, {}
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-    def _set(self, name: str, value: str) -> None:
-        self._before.setdefault(name, os.environ.get(name))
-        os.environ[name] = value
+"""The log of the server that this task talks to. Its handlers are the user's code, and log where they like."""

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.legacy.client.events import LONGEST_WAIT, Events
+from antiphon.wire.sse import LONGEST_WAIT, Events
 
 LIMIT = 1024
 
 
 def fed(*chunks):
-    events = Events(LIMIT)
+    events = Events(LIMIT, only_messages=True)
     return [data for chunk in chunks for data in events.feed(chunk)], events
 
 
@@ -44,7 +44,7 @@ def test_what_a_stream_says(stream, found, last, retry):
 
 
 def test_an_event_that_was_cut_off_is_forgotten_and_the_last_id_is_not():
-    events = Events(LIMIT)
+    events = Events(LIMIT, only_messages=True)
     events.feed(b"id: 1\ndata: a\n\nid: 2\ndata: {ha")
     events.reconnected()
     assert events.feed(b"lf}\n\ndata: b\n\n") == [b"b"]
@@ -78,7 +78,7 @@ def test_any_stream_in_any_pieces_is_read_the_same(events, newline, cuts):
         last, retry = last if name is None else name.encode().decode("latin-1"), retry if wait is None else wait / 1000
     stream = "".join(line + newline for line in lines).encode()
     places = sorted({0, len(stream), *[cut for cut in cuts if cut < len(stream)]})
-    reader = Events(10**6)
+    reader = Events(10**6, only_messages=True)
     found = [data for a, b in pairwise(places) for data in reader.feed(stream[a:b])]
     found += reader.feed(b"\n") if newline == "\r" else []
     assert [json.loads(data) for data in found] == [data for _, _, data in events]

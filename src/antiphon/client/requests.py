@@ -1,0 +1,200 @@
+"""Requests of a client: their ids, their headers, their replies, and results that are still fresh."""
+
+import functools
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from antiphon.client.catalogue import Cache, Catalogue, pages
+from antiphon.client.deadlines import Budget, Deadlines
+from antiphon.client.results import CallResult, ReadResult, Result, implementation, read_result
+from antiphon.errors import Disconnected, PeerBroken, Refused
+from antiphon.rounds.loop import asked
+from antiphon.transports.link import OnNotification, SessionLink, refusal
+from antiphon.types import Implementation, JsonObject, LogLevel, Tool
+from antiphon.wire.headers import encode_params, encode_value
+from antiphon.wire.revisions import METHODS, PROGRESS_TOKEN, REVISION, SERVER_INFO
+
+T = TypeVar("T")
+OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None] | None]
+OnLog: TypeAlias = Callable[[LogLevel, Any, str | None], Awaitable[None] | None]
+
+HEADER_MISMATCH = -32020
+UNSUPPORTED_VERSION = -32022
+
+
+class Requests:
+    """Sends requests over a link and reads their results. ``timeout`` is the server's time for one of them."""
+
+    def __init__(self, link: SessionLink, meta: JsonObject, *, on_log: OnLog | None, timeout: float | None) -> None:
+        self.link = link
+        self.meta = meta
+        self.server: Implementation | None = None
+        """Who the server says it is, once it has answered anything."""
+        self.is_open = False
+        self.deadlines = Deadlines()
+        self.timeout = timeout
+        self.cache = Cache()
+        self._catalogue = Catalogue()
+        self._on_log = on_log
+        self._ids = itertools.count(1)
+        self._budgets: dict[object, Budget] = {}
+
+    def budget(self, seconds: float | None) -> Budget:
+        """The server's time."""
+        return Budget(self.deadlines, "server", seconds)
+
+    async def send(
+        self,
+        method: str,
+        params: JsonObject,
+        progress: OnProgress | None = None,
+        *,
+        tell: OnNotification | None = None,
+        repeat: bool = True,
+        budget: Budget | None = None,
+    ) -> JsonObject:
+        """Send one request and return its result. An error that the specification lets a client mend is mended once.
+
+        Raises Refused for any other error, PeerBroken for a reply that is none. ``budget`` is paused while a question
+        is answered that may belong to this request.
+        """
+        if not self.is_open:
+            raise Disconnected("The client is not open: use it inside 'async with'")
+        id_ = next(self._ids)
+        meta = self.meta
+        if progress is not None:
+            meta = {**meta, PROGRESS_TOKEN: id_}
+        if tell is None and (progress is not None or self._on_log is not None):
+            tell = self.teller(progress)
+        message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": {**params, "_meta": meta}}
+        if budget is not None:
+            self._budgets[id_] = budget
+        try:
+            reply = await self.link.request(message, headers=self._mirrored(method, params), on_notification=tell)
+            if "error" in reply:
+                raise refusal(reply["error"])
+        except Refused as fault:
+            if repeat and await self._mended(fault, method, params):
+                return await self.send(method, params, progress, tell=tell, repeat=False, budget=budget)
+            raise
+        finally:
+            self._budgets.pop(id_, None)
+        if reply.get("id") != id_ or type(reply["id"]) is not int:
+            # To Python, 1 is 1.0 and True as well.
+            raise PeerBroken(f"The server answered request {reply.get('id')!r}, and not this one")
+        result = reply.get("result")
+        if type(result) is not dict:
+            raise PeerBroken("The server's reply has neither a result nor an error")
+        if self.server is None:
+            self.server = _server_of(result)
+        return result
+
+    async def plain(self, method: str, params: JsonObject) -> JsonObject:
+        """Send a request that may not be answered with questions."""
+        with self.budget(self.timeout):
+            result = await self.send(method, params)
+        if asked(result, 1) is not None:
+            raise PeerBroken(f"The server asks for input where it may not: {method}")
+        return result
+
+    async def cached(self, method: str, params: JsonObject) -> JsonObject:
+        """Return the kept result if it is fresh, else a new one."""
+        result = self.cache.get(method, params)
+        if result is None:
+            age = self.cache.age
+            result = await self.plain(method, params)
+            self.cache.keep(method, params, result, age)
+        return result
+
+    async def listed(self, method: str, key: str, type_: type[T]) -> AsyncIterator[T]:
+        async for page in pages(lambda params: self.cached(method, params)):
+            for item in typed(page.get(key), list[Any], method):
+                yield typed(item, type_, method)
+
+    async def tools(self) -> AsyncIterator[Tool]:
+        async for tool in self.listed("tools/list", "tools", Tool):
+            if self._catalogue.learn(tool):
+                yield tool
+
+    def read(self, method: str, params: JsonObject, result: JsonObject, *, count: int, age: int) -> Result:
+        """The result of a call that took so many requests, checked; PeerBroken if it is malformed."""
+        made = read_result(method, result, count)
+        if isinstance(made, CallResult):
+            self._catalogue.check(params["name"], made)
+        elif isinstance(made, ReadResult) and count == 1:
+            # server/utilities/caching, Cache Key: never a result that depends on answers.
+            self.cache.keep(method, params, result, age)
+        return made
+
+    def clock(self, id_: object, runs: bool) -> None:
+        """Stop or start the server's time for a request: a question is answered that may belong to it."""
+        budget = self._budgets.get(id_)
+        if budget is None:
+            return
+        if runs:
+            budget.go_on()
+        else:
+            budget.pause()
+
+    def teller(self, progress: OnProgress | None) -> OnNotification:
+        async def tell(message: JsonObject) -> None:
+            method, params = message["method"], message.get("params")
+            told: Any = None
+            if type(params) is not dict:
+                return
+            if method == "notifications/progress" and progress is not None:
+                told = progress(params.get("progress", 0), params.get("total"), params.get("message"))
+            elif method == "notifications/message" and self._on_log is not None:
+                told = self._on_log(params.get("level", "info"), params.get("data"), params.get("logger"))
+            if told is not None:
+                await told
+
+        return tell
+
+    async def _mended(self, fault: Refused, method: str, params: JsonObject) -> bool:
+        """Whether a refused request is worth repeating."""
+        if fault.code == UNSUPPORTED_VERSION:
+            supported = fault.data.get("supported") if isinstance(fault.data, dict) else None
+            return isinstance(supported, list) and REVISION in supported
+        if fault.code == HEADER_MISMATCH and method == "tools/call":
+            # streamable-http, Client Behavior: the tool's schema may name headers that we did not know of.
+            before = self._catalogue.headers.get(params["name"], ())
+            self.cache.clear()
+            async for _ in self.tools():
+                pass
+            return self._catalogue.headers.get(params["name"], ()) != before
+        return False
+
+    def _mirrored(self, method: str, params: JsonObject) -> Mapping[str, str]:
+        """streamable-http, Request Metadata: the headers that repeat the body."""
+        target = METHODS[method].target
+        headers = _standard(method, None if target is None else params[target])
+        if method == "tools/call" and (mirrored := self._catalogue.headers.get(params["name"])):
+            return {**headers, **encode_params(mirrored, params.get("arguments") or {})}
+        return headers
+
+
+@functools.lru_cache(maxsize=1024)
+def _standard(method: str, name: str | None) -> Mapping[str, str]:
+    headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": method}
+    if name is not None:
+        headers["Mcp-Name"] = encode_value(name)
+    return MappingProxyType(headers)
+
+
+def typed(value: object, type_: Any, method: str) -> Any:
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as fault:
+        raise PeerBroken(f"The server's result for {method} is malformed: {fault}") from None
+
+
+def _server_of(result: JsonObject) -> Implementation | None:
+    meta = result.get("_meta")
+    info = meta.get(SERVER_INFO) if type(meta) is dict else None
+    # Some servers still say it where the older revisions did.
+    return implementation(info or result.get("serverInfo"))
