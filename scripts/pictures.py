@@ -18,7 +18,7 @@ from rich.terminal_theme import TerminalTheme
 
 from antiphon.testing.outcome import Summary
 from antiphon.testing.report import html
-from antiphon.testing.report.terminal import Printer
+from antiphon.testing.report.terminal import ReportPrinter
 from antiphon.testing.suite.loading import load
 from antiphon.testing.suite.runner import run
 
@@ -74,7 +74,7 @@ def ran(folder: Path) -> Summary:
 def drawn(summary: Summary) -> str:
     """The terminal's report, as the browser can show it."""
     console = Console(file=io.StringIO(), width=COLUMNS, record=True, force_terminal=True, color_system="standard")
-    printer = Printer(console)
+    printer = ReportPrinter(console)
     console.print("$ antiphon test shop.mcp.yaml", style="bold", highlight=False)
     for outcome in summary.outcomes:
         printer.ended(outcome)

@@ -277,14 +277,14 @@ class Screen:
     """What a person sees meanwhile, and at the end."""
 
     def __init__(self, *, quiet: bool, verbose: bool) -> None:
-        from antiphon.testing.report.terminal import Printer, console  # 60 ms that other reports need not pay
+        from antiphon.testing.report.terminal import ReportPrinter, console  # 60 ms that other reports need not pay
 
         shown = console()
         if not shown.is_terminal and shown.color_system is None:
             # Nothing to style: rich would take longer over a line than its test took.
             shown.size = shown.size
-            shown.print = _plainly  # type: ignore[method-assign, assignment]  # takes what a Printer gives it, and no more
-        self._printer = Printer(shown, verbose=verbose)
+            shown.print = _plainly  # type: ignore[method-assign, assignment]  # takes what a ReportPrinter gives it, and no more
+        self._printer = ReportPrinter(shown, verbose=verbose)
         self._quiet = quiet
 
     def ended(self, outcome: Outcome) -> None:
