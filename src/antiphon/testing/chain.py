@@ -360,7 +360,7 @@ class _Chain:
         self._params = params
         self._answers = _fixture(fixture)
         self._rounds_left = self._max_rounds = max_rounds
-        self._dialect = dialect
+        self._dialect: Dialect | None = dialect
 
     def next_params(self, response: object) -> JsonObject | None:
         """Answer a response, and return the parameters of the next request; None if the response asks nothing."""
