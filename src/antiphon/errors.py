@@ -33,7 +33,6 @@
                                     ``except Exception`` never turns "could not ask" into "yes"
 """
 
-import sys
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -255,21 +254,6 @@ class CannotAsk(BaseException):
         super().__init__(message)
         self.message = message
         self.required = required
-
-    def __bool__(self) -> bool:
-        return is_raised(self)
-
-
-def is_raised(signal: BaseException) -> bool:
-    """The truth of a signal that stands where an answer would, as with ``gather(return_exceptions=True)``.
-
-    It must read neither as a yes nor as a no: whoever looks is interrupted by it. Only the standard library looks
-    whether there is an exception, to raise or to print it.
-    """
-    asks: str = sys._getframe(2).f_globals.get("__name__", "")
-    if asks.partition(".")[0] in sys.stdlib_module_names:
-        return True
-    raise signal
 
 
 def _paths(tree: Mapping[str, object], prefix: str = "") -> list[str]:

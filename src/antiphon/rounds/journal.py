@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.errors import CannotAsk, UnstableQuestion, UserRefused, is_raised
+from antiphon.errors import CannotAsk, UnstableQuestion, UserRefused
 from antiphon.rounds.ask import Question, form_print, form_recalled, missing, view
 from antiphon.shapes import Form, Mismatch
 from antiphon.types import Answer, JsonObject, Missing, Response
@@ -30,9 +30,6 @@ _decode = msgspec.json.decode
 
 class RoundEnds(BaseException):
     """The signal that unwinds a handler whose question has no answer yet. Private, and not an Exception on purpose."""
-
-    def __bool__(self) -> bool:
-        return is_raised(self)
 
 
 class Asked(msgspec.Struct, array_like=True):

@@ -7,9 +7,10 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Literal, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -18,6 +19,7 @@ from antiphon.rounds import ask
 from antiphon.rounds.ask import FormQuestion, Question
 from antiphon.rounds.journal import Conversation, Journal, RoundEnds
 from antiphon.server.asking import Asking
+from antiphon.server.settling import Settling
 from antiphon.shapes import Form, Mismatch, form_of, hints_of, shape_of
 from antiphon.types import (
     LOG_LEVELS,
@@ -44,10 +46,11 @@ P = ParamSpec("P")
 
 _step: contextvars.ContextVar["asyncio.Task[Any] | None"] = contextvars.ContextVar("step", default=None)
 """The task of the step that runs here, if one does: a question inside it must not wait for it."""
+_UNOBSERVED = nullcontext()
 _PUSHES = 3
 """How often an older client is asked the same question before its unfit answers end the call."""
-_SETTLED = 8
-"""Turns of the event loop without a new question after which a round of parallel questions is complete."""
+in_threads: contextvars.ContextVar[object] = contextvars.ContextVar("in_threads", default=None)
+"""The server's threads, in code that runs in one of them: what it raises reaches the task that awaits it."""
 
 
 class Channel(Protocol):
@@ -69,6 +72,14 @@ class Steps(Protocol):
     async def once(self, key: str, run: Callable[[], Awaitable[bytes]], ttl: float) -> bytes: ...
 
 
+class StepObserver(Protocol):
+    """A test's view of a server: see `Service.rehearsal`."""
+
+    def step(self, key: str) -> AbstractContextManager[None]:
+        """Enter this around what runs once and is recorded: a step, or ``ctx.now()`` (":now") and ``ctx.random()``."""
+        ...
+
+
 class Host(Protocol):
     """The server, as far as a handler's context knows it."""
 
@@ -80,6 +91,8 @@ class Host(Protocol):
     def clock(self) -> Callable[[], float]: ...
     @property
     def shared_steps(self) -> Steps | None: ...
+    @property
+    def observer(self) -> StepObserver | None: ...
 
     async def in_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -139,7 +152,8 @@ class Context:
     # Set on the class, since most calls never set them otherwise.
     _talk: Conversation | None = None
     _task: asyncio.Task[Any] | None = None
-    _running: set[asyncio.Task[bytes]] | None = None
+    _settling: Settling | None = None
+    _is_plain = False
     _ran: set[str] | None = None
     _progress: float | None = None
     _over = False
@@ -407,17 +421,17 @@ class Context:
             if self._talk is None or self._over or not self._call.row.asks:
                 return self._answer(question)
             return self._talk.ask(question)
-        except CannotAsk:
-            await self._settle(_SETTLED)
-            raise
-        except RoundEnds:
+        except CannotAsk as fault:
+            await self._end(fault)
+        except RoundEnds as signal:
             question.beside = asyncio.current_task() is not self._task
             push: Push | None = getattr(self._channel, "push", None)
-            if push is not None and not self._over:
-                return await self._put(push, question)
-            # Later than what cannot be asked, so that this is what the caller hears.
-            await self._settle(_SETTLED + 4)
-            raise
+            if push is None or self._over:
+                await self._end(signal)
+        try:
+            return await self._put(push, question)
+        except CannotAsk as fault:
+            await self._end(fault, at_once=True)
 
     async def _put(self, push: "Push", question: Question) -> Any:
         """Ask at once, in the middle of the call: older clients are asked so. What does not fit is asked again."""
@@ -439,26 +453,19 @@ class Context:
         if not self._call.row.asks:
             raise CannotAsk(f"{self._call.method} may not ask: only tools, prompts and resources do", required={})
 
-    async def _settle(self, turns: int) -> None:
-        """Let the tasks beside this one ask, and their steps finish: one round carries all their questions."""
+    def _end(self, signal: BaseException, *, at_once: bool = False) -> Coroutine[Any, Any, NoReturn]:
+        """End the run for a question that gets no answer in it; see settling.py for how."""
+        settling = self._settled_by()
         inside = _step.get()
-        if inside is not None and self._running:
-            self._running.discard(inside)
-        talk = self._conversation()
-        asked, quiet = talk.asked, 0
-        task = asyncio.current_task()
-        if task is not None and task is self._task:
-            # The handler itself asks: tasks that it has just created get one turn to ask beside it. Where the loop
-            # shows that nothing waits for a turn, there are none (uvloop does not show it, and turns are cheap there).
-            if getattr(task.get_loop(), "_ready", True):
-                await asyncio.sleep(0)
-            if talk.asked == asked and not self._running:
-                return
-        while quiet < turns and not self._over:
-            if self._running:
-                await asyncio.wait(self._running)
-            await asyncio.sleep(0)
-            asked, quiet = talk.asked, 0 if talk.asked != asked else quiet + 1
+        if inside is not None:
+            settling.running.discard(inside)
+        return settling.end(signal, at_once=at_once)
+
+    def _settled_by(self) -> Settling:
+        if self._settling is None:
+            task = None if self._is_plain else self._task
+            self._settling = Settling(self._conversation(), task, lambda: self._over)
+        return self._settling
 
     def _claim(self, key: str) -> None:
         if self._ran is None:
@@ -476,8 +483,13 @@ class Context:
         self._claim(key)
         steps = self._conversation().journal.steps
         if key not in steps:
-            steps[key] = msgspec.json.encode(make())
+            with self._observed(base):
+                steps[key] = msgspec.json.encode(make())
         return msgspec.json.decode(steps[key])
+
+    def _observed(self, key: str) -> AbstractContextManager[None]:
+        observer = self.server.observer
+        return _UNOBSERVED if observer is None else observer.step(key)
 
     async def _guarded(self, run: Coroutine[Any, Any, bytes]) -> bytes:
         """Await a step so that neither a sibling's question nor a task group's end can stop it half-way."""
@@ -489,9 +501,9 @@ class Context:
             return await run
 
         task: asyncio.Task[bytes] = asyncio.ensure_future(inside())
-        self._running = self._running or set()
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        running = self._settled_by().running
+        running.add(task)
+        task.add_done_callback(running.discard)
         return await asyncio.shield(task)
 
     async def _run(self, key: str, fn: Callable[..., Any], args: Any, kwargs: Any) -> bytes:
@@ -506,21 +518,19 @@ class Context:
 
         talk = self._conversation()
         shared = self.server.shared_steps if talk.journal.round > 1 else None
-        if shared is None:
-            recorded = await once()
-        else:
-            # A copy of this leg may arrive as long as its token lives.
-            recorded = await shared.once(f"{self.flow}:{key}", once, self._expires - self.server.clock())
+        with self._observed(key):
+            if shared is None:
+                recorded = await once()
+            else:
+                # A copy of this leg may arrive as long as its token lives.
+                recorded = await shared.once(f"{self.flow}:{key}", once, self._expires - self.server.clock())
         talk.journal.steps[key] = recorded
         return recorded
 
     async def _end_round(self) -> None:
         """Wait for steps under way; their results belong into the journal."""
-        while self._running:
-            done, _ = await asyncio.wait(self._running)
-            for task in done:
-                if not task.cancelled():
-                    task.exception()
+        if self._settling is not None:
+            await self._settling.close()
         self._over = True
 
 
@@ -581,7 +591,13 @@ class SyncContext:
     def _ask(self, question: Question) -> Any:
         if getattr(self._ctx._channel, "push", None) is not None:
             return self._await(self._ctx._ask(question))
-        return self._ctx._answer(question)
+        try:
+            return self._ctx._answer(question)
+        except (CannotAsk, RoundEnds) as signal:
+            task = self._ctx._task
+            if task is not None and in_threads.get() is None:
+                task.get_loop().call_soon_threadsafe(self._ctx._settled_by().interrupt, signal)
+            raise
 
     def _await(self, awaitable: Any) -> Any:
         try:
@@ -595,14 +611,10 @@ class SyncContext:
         assert task is not None
         future = asyncio.run_coroutine_threadsafe(awaitable, task.get_loop())
         try:
-            fault = future.exception()
+            return future.result()
         except CancelledError:
             # Not an Exception, which a handler might take for an answer.
             raise CannotAsk("The call was cancelled", required={}) from None
-        if fault is not None:
-            # result() would take an exception that is false, as RoundEnds and CannotAsk are, for none.
-            raise fault
-        return future.result()
 
 
 def _ticked(answer: object) -> bool:

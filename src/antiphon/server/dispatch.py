@@ -5,8 +5,8 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -38,7 +38,7 @@ from antiphon.rounds.token import (
 )
 from antiphon.server.change_log import Changes
 from antiphon.server.completion import completion, read_params
-from antiphon.server.context import Channel, Context
+from antiphon.server.context import Channel, Context, StepObserver
 from antiphon.server.registry import Registry
 from antiphon.server.resources import ResourceEntry
 from antiphon.server.running import ROUND, Handler, Threads, label, told_by
@@ -146,6 +146,7 @@ class Service(Registry):
         self._running = 0
         self._threads = Threads(threads)
         self._step_threads = Threads(threads)
+        self._observers: list[StepObserver] = []
         self._page_size = page_size
         self._list_ttl = int(list_ttl * 1000)
         self._meta: JsonObject = {SERVER_INFO: msgspec.to_builtins(self.info)}
@@ -242,6 +243,28 @@ class Service(Registry):
                 self.state = None
                 await life.aclose()
 
+    @contextmanager
+    def rehearsal(self, observer: StepObserver) -> Generator[None]:
+        """Let a test run rounds several times: accept tokens again, and tell the observer of every step that runs.
+
+        Plain functions run in threads that start from here on, so that a profile function set before sees them.
+        """
+        self._observers.append(observer)
+        self._threads.close()
+        try:
+            yield
+        finally:
+            self._observers.remove(observer)
+
+    @property
+    def observer(self) -> StepObserver | None:
+        """What a test observes steps with."""
+        return self._observers[-1] if self._observers else None
+
+    def share_seal(self, other: "Service") -> None:
+        """Seal and open tokens as another instance does; before anything is served."""
+        self._guard = other._guard
+
     @property
     def single_use(self) -> bool:
         """Whether each token is accepted once."""
@@ -326,7 +349,7 @@ class Service(Registry):
                 raise SealBroken("malformed")
             opened = self._guard.open(token, bound_to=self._bound(ctx), now=self.clock())
             journal = Journal.unpack(opened.payload)
-            if self._guard.single_use:
+            if self._guard.single_use and not self._observers:
                 left = max(opened.expires - self.clock(), 1)
                 if not await self.store.add(f"antiphon:used:{opened.id.hex()}", ttl=left):
                     raise SealBroken("already used")
@@ -532,7 +555,18 @@ class Service(Registry):
         outer: Route = route
         for middleware in reversed(self._middleware):
             outer = _around(middleware, outer)
-        return outer
+
+        async def outermost(ctx: Context) -> Any:
+            ctx._task = asyncio.current_task()
+            try:
+                return await outer(ctx)
+            except asyncio.CancelledError as fault:
+                signal = None if ctx._settling is None else ctx._settling.heard(fault)
+                if signal is None:
+                    raise
+                raise signal from None
+
+        return outermost
 
 
 def _as_error(fault: BaseException, ctx: Context | None) -> ProtocolError:

@@ -15,7 +15,7 @@ from antiphon.rounds.ask import Question
 from antiphon.rounds.declare import AskedParameter, asked_parameters, is_asked
 from antiphon.rounds.journal import InputRequired, RoundEnds
 from antiphon.server.asking import not_awaited
-from antiphon.server.context import Context
+from antiphon.server.context import Context, in_threads
 from antiphon.shapes import hints_of
 from antiphon.types import Accepted
 
@@ -51,6 +51,7 @@ class Handler:
         """The handler's value, or ROUND."""
         if self.context is not None:
             ctx._task = asyncio.current_task()
+            ctx._is_plain = not self.is_async
             arguments[self.context] = ctx
         try:
             if self.asked:
@@ -61,12 +62,18 @@ class Handler:
                 value = await ctx.server.in_thread(self.function, **arguments)
                 if inspect.isawaitable(value):
                     # A decorator may hide that a function is a coroutine function.
+                    ctx._is_plain = False
                     value = await value
         except BaseException as fault:
-            if not _ends_round(fault, ctx):
-                raise
+            signal = None if ctx._settling is None else ctx._settling.heard(fault)
+            if not _ends_round(signal or fault, ctx):
+                if signal is None:
+                    raise
+                raise signal from None
             value = None
         else:
+            if ctx._settling is not None:
+                ctx._settling.returned()
             if ctx._loose:
                 raise not_awaited(ctx._loose.pop())
         talk = ctx._talk
@@ -140,8 +147,8 @@ class Threads:
         done: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
         # A job may wait for another that it gives to the same threads: that one must not wait for a thread.
-        most = sys.maxsize if _inside.get() is self else self._most
-        context.run(_inside.set, self)
+        most = sys.maxsize if in_threads.get() is self else self._most
+        context.run(in_threads.set, self)
 
         def job() -> None:
             if done.cancelled():
@@ -160,10 +167,6 @@ class Threads:
         """Let the threads end when they are done; later jobs get new ones."""
         crew, self._crew = self._crew, _Crew()
         crew.dismiss()
-
-
-_inside: contextvars.ContextVar[Threads | None] = contextvars.ContextVar("inside", default=None)
-"""The threads in one of which this runs."""
 
 
 class _Crew:

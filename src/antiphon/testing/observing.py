@@ -15,21 +15,19 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Final, Literal, Self, TypeAlias, cast
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import msgspec
 
 import antiphon
 from antiphon import eras
 from antiphon.client.client import Client
-from antiphon.rounds.token import Guard, Opened
 from antiphon.server.context import Context, SyncContext
 from antiphon.server.dispatch import Service
-from antiphon.server.running import Threads
 from antiphon.testing.answers import Script
 from antiphon.testing.servers import KEYS, Connection, Make, NoFreshInstance, maker, new_key
 from antiphon.transports.link import Link
@@ -95,16 +93,10 @@ _DRAWS: Final[dict[CodeType, str]] = {
     for name, method in vars(random.Random).items()
     if not name.startswith("_") and name not in {"seed", "getstate", "setstate"} and hasattr(method, "__code__")
 } | {random.SystemRandom.random.__code__: "random.random()"}
+_SHARED: Final = getattr(random.random, "__self__", None)
+"""The generator behind the functions of `random`."""
 _ASKS: Final[frozenset[CodeType]] = frozenset(
     getattr(type_, name).__code__ for type_ in (Context, SyncContext) for name in ("elicit", "elicit_url", "confirm")
-)
-_RUN: Final = Context._run.__code__
-_REMEMBERED: Final = Context._remembered.__code__
-_STEPS: Final[frozenset[CodeType]] = frozenset(
-    {
-        _RUN,  # a step that is not recorded yet
-        *(code for code in Context.random.__code__.co_consts if isinstance(code, CodeType)),  # a number that is drawn
-    }
 )
 
 
@@ -141,6 +133,26 @@ class Lookout:
 
 
 _lookout: Final = Lookout()
+
+
+class Steps:
+    """Notes the steps that run, and sees nothing of what they do: a step is where such things belong."""
+
+    @contextmanager
+    def step(self, key: str) -> Generator[None]:
+        current = _seen.get()
+        if current is not None:
+            what = f"ctx.{key[1:]}()" if key.startswith(":") else repr(key)
+            current[1].append(Sighting(kind="step", what=what, file="", line=0))
+        _seen.set(None)
+        try:
+            yield
+        finally:
+            _seen.set(current)
+
+
+STEPS: Final = Steps()
+"""For `Service.rehearsal`: one does for all, since each task has its own sightings."""
 
 
 class Observer:
@@ -196,13 +208,8 @@ class Observer:
         if found is None:
             return None
         kind, what = found
-        if kind == "clock" and caller is not None and caller.f_code is _REMEMBERED:
-            kind, what = "step", "ctx.now()"
-        if kind != "step" and _is_in_step(caller):
-            return None
-        if kind == "step" or (caller is not None and self._is_yours(caller.f_code.co_filename)):
-            at = frame if caller is None else caller
-            return Sighting(kind=kind, what=what, file=at.f_code.co_filename, line=at.f_lineno)
+        if caller is not None and self._is_yours(caller.f_code.co_filename):
+            return Sighting(kind=kind, what=what, file=caller.f_code.co_filename, line=caller.f_lineno)
         if kind == "effect" and event == "call":
             # Called by a library, or as a task of its own: then where it is written is all there is to say.
             return Sighting(kind=kind, what=what, file=frame.f_code.co_filename, line=frame.f_code.co_firstlineno)
@@ -224,12 +231,10 @@ class Observer:
             return _WRITTEN[code]
         if code in _DRAWS:
             source = frame.f_locals.get("self")
-            shared = source is random._inst or isinstance(source, random.SystemRandom)
+            shared = source is _SHARED or isinstance(source, random.SystemRandom)
             return ("random", _DRAWS[code]) if shared else None
         if code in _ASKS and self._is_new(frame):
             return "ask", str(frame.f_locals.get("message", ""))
-        if code in _STEPS and self._is_new(frame):
-            return "step", repr(frame.f_locals["key"]) if code is _RUN else "ctx.random()"
         return None
 
     def _is_new(self, frame: FrameType) -> bool:
@@ -245,32 +250,6 @@ class Observer:
             return False
         path = str(Path(file).resolve())
         return path.startswith(self._yours) or not path.startswith(_NOT_YOURS)
-
-
-class Unseen:
-    """Threads whose work is not observed: those in which steps run."""
-
-    def __init__(self, threads: Threads) -> None:
-        self.threads = threads
-
-    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        before = _seen.set(None)
-        try:
-            return await self.threads.run(function, *args, **kwargs)
-        finally:
-            _seen.reset(before)
-
-    def close(self) -> None:
-        self.threads.close()
-
-
-def _is_in_step(frame: FrameType | None) -> bool:
-    """Whether a frame belongs to a step: those that await a coroutine stand above it."""
-    while frame is not None:
-        if frame.f_code is _RUN:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def named(path: str) -> Any:
@@ -337,37 +316,19 @@ async def instances(target: object, script: Script) -> AsyncGenerator[Instances]
 
 @asynccontextmanager
 async def _here(first: Service, make: Make | None, script: Script, note: str) -> AsyncGenerator[Instances]:
-    borrowed = _borrow(first)
+    with ExitStack() as rehearsals:
 
-    def fresh() -> Client:
-        assert make is not None
-        other = make()
-        # Whether instances have the same key is for rotation to find out, not for a look at the handler.
-        other._guard = first._guard
-        return _client(eras.connect(other, era=REVISION), script)
+        def fresh() -> Client:
+            assert make is not None
+            other = make()
+            # Whether instances have the same key is for rotation to find out, not for a look at the handler.
+            other.share_seal(first)
+            rehearsals.enter_context(other.rehearsal(STEPS))
+            return _client(eras.connect(other, era=REVISION), script)
 
-    try:
+        rehearsals.enter_context(first.rehearsal(STEPS))
         async with _client(eras.connect(first, era=REVISION), script) as client:
             yield Instances(client=client, service=first, fresh=None if make is None else fresh, note=note)
-    finally:
-        borrowed.users -= 1
-        if borrowed.users == 0:
-            first._guard = borrowed.guard
-            first._step_threads = borrowed.threads
-
-
-def _borrow(service: Service) -> "Repeatable":
-    """Make a server ready to run every round several times, and its handlers to be observed."""
-    known = service._guard
-    if isinstance(known, Repeatable):
-        known.users += 1
-        return known
-    made = Repeatable(known, service._step_threads)
-    service._guard = made
-    service._step_threads = cast("Threads", Unseen(made.threads))
-    # Threads that are started from here on can be observed.
-    service._threads.close()
-    return made
 
 
 @asynccontextmanager
@@ -390,23 +351,3 @@ async def _elsewhere(connection: Connection, script: Script) -> AsyncGenerator[I
 
 def _client(link: Link, script: Script) -> Client:
     return Client(link, **script.handlers())
-
-
-class Repeatable:
-    """A guard whose tokens may be used again, since every round is run several times."""
-
-    single_use = False
-
-    def __init__(self, guard: Guard, threads: Threads) -> None:
-        self.guard = guard
-        self.threads = threads
-        self.users = 1
-        self.ttl = guard.ttl
-        self.audience = guard.audience
-        self.readable = guard.readable
-
-    def seal(self, payload: bytes, *, bound_to: bytes, now: float, ttl: float | None = None, entropy: bytes) -> str:
-        return self.guard.seal(payload, bound_to=bound_to, now=now, ttl=ttl, entropy=entropy)
-
-    def open(self, token: str, *, bound_to: bytes, now: float) -> Opened:
-        return self.guard.open(token, bound_to=bound_to, now=now)
