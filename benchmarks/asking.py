@@ -1,4 +1,4 @@
-"""What a long conversation costs: the token's size and the CPU time of each leg, as the journal grows.
+"""The cost of a long conversation: the token's size and the CPU time of each leg, as the journal grows.
 
 `python benchmarks/asking.py [--quick] [--strict]`, and a section of run.py.
 """
@@ -121,7 +121,7 @@ async def _measure_alone(flows: Figures, rounds: int) -> None:
         flows[title]["answer_us"].append(median(costs))
 
 
-class _Silence:
+class _SilentChannel:
     """A channel for handlers that send no notifications."""
 
     push = None
@@ -129,11 +129,11 @@ class _Silence:
     async def emit(self, message: object) -> None: ...
 
 
-_SILENCE = _Silence()
+_CHANNEL = _SilentChannel()
 
 
 async def _answered(service: Any, message: Message) -> Result:
-    _, reply = await service.answer(message, _SILENCE, None, None)
+    _, reply = await service.answer(message, _CHANNEL, None, None)
     result: Result = json.loads(reply)["result"]
     return result
 
@@ -146,7 +146,7 @@ async def _cost(service: Any, message: Message) -> float:
     end = start + BATCH
     while clock() < end:
         for _ in range(10):
-            await service.answer(message, _SILENCE, None, None)
+            await service.answer(message, _CHANNEL, None, None)
         count += 10
     return (clock() - start) / count * 1e6
 
@@ -158,13 +158,15 @@ async def _own_code() -> dict[str, float]:
     for title, flow in ((ONE, PLAIN[1]), (TEN, PLAIN[10])):
         count, start = 0, time.process_time()
         while time.process_time() < start + 10 * BATCH:
-            await handler(flow.questions, _Oracle())
+            await handler(flow.questions, _AnsweringContext())
             count += 1
         costs[title] = (time.process_time() - start) / count * 1e6
     return costs
 
 
-class _Oracle:
+class _AnsweringContext:
+    """A context that answers every question at once."""
+
     async def elicit(self, message: str, shape: object, *, key: str) -> None: ...
 
 

@@ -1,4 +1,4 @@
-"""Our client beside the official Python one: completed two-round calls over HTTP and in memory, and a first result.
+"""Our client and the official Python one: completed two-round calls over HTTP and in memory, and a first result.
 
 `python benchmarks/clients.py [--quick] [--strict]`, and a section of run.py. Over HTTP both call the same fast server,
 ours, in a process of its own; in memory each calls the server of its own kind.

@@ -1,4 +1,4 @@
-"""A server under measurement: a process of its own, and what can be read about it from outside."""
+"""A server under measurement: its process, its memory and its CPU time."""
 
 import os
 import socket
@@ -20,10 +20,12 @@ class Unavailable(Exception):
 
 
 class Contender:
+    """A server in a process of its own."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.port = _free_port()
-        # Not a pipe: one that nobody reads could fill up and stop the server.
+        # Not a pipe: an unread pipe could fill up and stop the server.
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process
         self._process = subprocess.Popen(
             [sys.executable, str(SERVERS / f"{name}.py"), "--port", str(self.port)],
@@ -38,7 +40,7 @@ class Contender:
         deadline = time.monotonic() + START_TIMEOUT
         while not self._listens():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise Unavailable(self._epitaph())
+                raise Unavailable(self._last_error())
             time.sleep(0.02)
         try:
             return self._scenarios()
@@ -53,11 +55,11 @@ class Contender:
             return False
         return True
 
-    def _epitaph(self) -> str:
+    def _last_error(self) -> str:
         self._stderr.seek(0)
         said = self._stderr.read().strip().splitlines()
         self.stop()
-        return said[-1] if said else "it did not start and said nothing"
+        return said[-1] if said else "it did not start, and printed nothing"
 
     def _scenarios(self) -> dict[str, Load]:
         """What this server can do: echo always, the two legs of a deploy if it asks."""

@@ -1,4 +1,4 @@
-"""Clients of 2025-11-25: `tools/call` in a session, and what an idle session costs, beside the official server.
+"""Clients of 2025-11-25: `tools/call` in a session, and what an idle session costs, compared with the official server.
 
 `python benchmarks/legacy.py [--quick] [--strict]`, and a section of run.py. Each connection is a client with a
 session of its own. Both servers answer with JSON, which is the fastest that either can do.
@@ -51,7 +51,7 @@ def _http(port: int, message: dict[str, Any], session: str | None) -> bytes:
 
 
 def _open(port: int) -> str:
-    """A session, from its initialize to the client's word that it is ready."""
+    """Open a session, from initialize to notifications/initialized, and return its id."""
     hello = _http(port, {"id": 1, "method": "initialize", "params": HELLO}, None)
     answer = exchange(Load(port=port, request=hello, marker=b"protocolVersion"))
     head = answer.partition(b"\r\n\r\n")[0].decode()
@@ -108,7 +108,7 @@ def _one(contender: Contender, seconds: float) -> tuple[float, float | None]:
 def _idle_session_kb(contender: Contender, number: int) -> float | None:
     """What the process grows by for each session that is opened and then left alone."""
     for _ in range(number // 10):
-        _open(contender.port)  # what the first ones cost is not theirs alone
+        _open(contender.port)  # the first sessions also pay for caches
     before = contender.rss_mb()
     for _ in range(number):
         _open(contender.port)

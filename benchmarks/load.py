@@ -12,7 +12,7 @@ STALL = 10.0  # a server that says nothing for this long has failed
 
 
 class LoadError(Exception):
-    """The server answered something else than it should have."""
+    """The server gave a wrong answer, or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +86,8 @@ def _drive(load: Load, sockets: dict[int, socket.socket], usual_length: int, sec
         send[number](requests[number])
     now = start
     while now < end:
-        # It spins: a generator that sleeps would put the price of waking it on the server's bill, and the more so
-        # the quicker the server is.
+        # Poll without sleeping: waking the generator would add to the measured time, the more so the quicker the
+        # server is.
         while not (numbers := [number for number, event in poll(0) if event & readable]):
             if clock() - now > STALL:
                 raise LoadError(f"no answer within {STALL:.0f} s")

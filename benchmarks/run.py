@@ -1,4 +1,4 @@
-"""Antiphon beside the official `mcp` server and a bare ASGI app, in one run. Only the ratios mean anything.
+"""Compare antiphon with the official `mcp` server and a bare ASGI app, in one run. Only the ratios are comparable.
 
 `python benchmarks/run.py [--full | --quick] [--rounds N] [--seconds S] [--strict]`
 """
@@ -30,15 +30,15 @@ from serving import pin
 HERE = Path(__file__).parent
 NAMES = ("bare", "official", "ours")
 AS_RUN = "as_run"
-"""Ours once more, as `app.run("http")` serves it. Beside the bare app stands ours under the same uvicorn, so that they
-differ in nothing but the application; beside the official server stands what people start."""
+"""Ours as `app.run("http")` serves it, to compare with the official server. The bare app is compared with ours under
+the same uvicorn, so that they differ only in the application."""
 SCENARIOS = ("echo", "leg 1", "leg 2")
 PACKAGES = {"ours": "antiphon", "official": "mcp"}
-# What a program that serves pays, however lazily the package itself is imported.
+# The import that every server needs, even if the package imports lazily.
 SERVER_IMPORTS = {"ours": "from antiphon import Server", "official": "from mcp.server.mcpserver import MCPServer"}
 LOAD_CORE = 1
 WARM_UP = 0.25
-BUSY = 0.8  # a server under full load that gets less of its core than this shared it with somebody
+BUSY = 0.8  # a server under full load that gets less of its core shared it with another process
 
 
 def _rate_ratio(scenario: str, other: str, ours: str = AS_RUN) -> Callable[[Figures], float | None]:

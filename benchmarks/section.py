@@ -1,4 +1,4 @@
-"""A section of the benchmark, run alone: measured, told, judged and kept."""
+"""Run one section of the benchmark alone: measure, report, judge and save."""
 
 import argparse
 import time
@@ -22,7 +22,7 @@ def run_alone(
     usual: tuple[int, float],
     quick: tuple[int, float],
 ) -> int:
-    """Rounds and seconds as the command line says; the exit code of the program."""
+    """Run a section as the command line says, and return the exit code."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="short rounds, and few: to see that it works")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a figure is below its threshold")

@@ -1,4 +1,4 @@
-"""What it costs to begin: imports, modules, and a first result over stdio. Every figure is a process of its own."""
+"""The cost of starting: imports, modules, and a first result over stdio, each in a process of its own."""
 
 import subprocess
 import sys
@@ -54,8 +54,8 @@ def stdio(name: str) -> float:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    impatience = Timer(TIMEOUT, process.kill)
-    impatience.start()
+    killer = Timer(TIMEOUT, process.kill)
+    killer.start()
     try:
         assert process.stdin
         assert process.stdout
@@ -66,7 +66,7 @@ def stdio(name: str) -> float:
     except OSError as error:
         raise Unavailable(f"stdio: {error}") from None
     finally:
-        impatience.cancel()
+        killer.cancel()
         process.kill()
         process.communicate()
     if calls.MARKERS["echo"] not in answer:

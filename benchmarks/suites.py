@@ -1,8 +1,8 @@
-"""500 cases in memory: `antiphon test` beside the same cases through the official client in pytest, each a whole run.
+"""500 cases in memory: `antiphon test` compared with the official client in pytest, each a whole run.
 
 `python benchmarks/suites.py [--cases N] [--runs N] [--strict]`. Half of the cases call a tool, half are asked one
 question on the way. Each side tests the server of its own kind, in its own process, and is measured from the start of
-the command to its end: what a person waits for. They take turns, and the medians are compared.
+the command to its end: what a person waits for. They run alternately, and the medians are compared.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Verdicts on a run's figures, and where they are kept."""
+"""Judge the figures of a run, and save them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class Threshold:
 
 
 def judge(thresholds: Sequence[Threshold], figures: Figures) -> int:
-    """Print a line for each threshold; how many are below."""
+    """Print a line for each threshold, and return how many are below their bound."""
     print()
     verdicts = [threshold.line(figures) for threshold in thresholds]
     for _, line in verdicts:

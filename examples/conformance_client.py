@@ -1,4 +1,4 @@
-"""A client for whatever the official conformance suite asks of one.
+"""The client that the official conformance suite runs.
 
 The suite runs it:  MCP_CONFORMANCE_SCENARIO=tools_call python examples/conformance_client.py http://localhost:8000/mcp
 """
@@ -18,7 +18,7 @@ VALUES = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array
 
 
 def agree(question: Elicitation) -> Accepted[dict[str, Any]]:
-    """Yes to everything: the defaults where there are some, else a value of the right type."""
+    """Accept every question: with defaults where there are some, else with a value of the right type."""
     fields = question.schema.get("properties", {})
     return Accepted({name: value_for(field) for name, field in fields.items() if "default" not in field})
 

@@ -1,4 +1,4 @@
-"""A tool that asks twice, on two servers that share nothing but a key, and the conversation as it travels.
+"""A tool that asks twice, served by two servers that share only a key. Prints the conversation.
 
 Run it:  make demo
 """
@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import subprocess
 import sys
 import threading
@@ -19,7 +20,6 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from antiphon import Accepted, AntiphonError, Client, Context, Elicitation, Server
-from antiphon.rounds.token import generate_key
 from antiphon.transports.http import HttpLink
 
 # --- the server: what `antiphon serve examples/demo.py` serves -------------------------------------------------------
@@ -44,15 +44,15 @@ async def book(traveller: str, ctx: Context) -> str:
 
 
 def find_price(nights: int) -> int:
-    """A step: it is done once, and its result travels in the token."""
+    """Run once, as a step; the result is kept in the token."""
     return nights * 80 + 40
 
 
-# --- the client: every request goes to the other server, and is drawn ------------------------------------------------
+# --- the client: sends each request to the other server, and prints it -----------------------------------------------
 
 
-class TakingTurns:
-    """A Link over two others. A client takes any Link, and this is all that one needs."""
+class AlternatingLink:
+    """A Link over two others. A client takes any object with these three methods."""
 
     def __init__(self, links: dict[str, HttpLink]) -> None:
         self._links = links
@@ -72,13 +72,13 @@ class TakingTurns:
         name = list(self._links)[self._round % len(self._links)]
         self._round += 1
         say(f"\nround {self._round}")
-        draw_request(name, message["params"])
+        print_request(name, message["params"])
         reply = await self._links[name].request(message, headers=headers, on_notification=on_notification)
-        draw_reply(name, reply)
+        print_reply(name, reply)
         return reply
 
 
-def draw_request(name: str, params: dict[str, Any]) -> None:
+def print_request(name: str, params: dict[str, Any]) -> None:
     say(f"  you ──▶ {name}   tools/call {params['name']} {json.dumps(params['arguments'])}")
     for key, answer in params.get("inputResponses", {}).items():
         content = f" {json.dumps(answer['content'])}" if "content" in answer else ""
@@ -87,7 +87,7 @@ def draw_request(name: str, params: dict[str, Any]) -> None:
         say(f"              gives the token back ({len(params['requestState'])} characters)")
 
 
-def draw_reply(name: str, reply: dict[str, Any]) -> None:
+def print_reply(name: str, reply: dict[str, Any]) -> None:
     result = reply.get("result", {})
     if result.get("resultType") != "input_required":
         say(f"  you ◀── {name}   the result")
@@ -102,31 +102,33 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-# --- the answers: from whoever sits here, or from the demo itself ----------------------------------------------------
+# --- the answers: from the user at the terminal, or prepared ones ----------------------------------------------------
 
-ITS_OWN = {"trip": {"city": "Kyoto"}, "confirm": {"confirm": True}}
-
-
-def answer_by_itself(question: Elicitation) -> Accepted[dict[str, Any]]:
-    return Accepted(ITS_OWN[question.key])
+PREPARED = {"trip": {"city": "Kyoto"}, "confirm": {"confirm": True}}
 
 
-def who_answers() -> Any:
+def prepared_answer(question: Elicitation) -> Accepted[dict[str, Any]]:
+    return Accepted(PREPARED[question.key])
+
+
+def choose_answers() -> Any:
     if sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI"):
         from antiphon.cli.terminal import Terminal  # what `antiphon call` asks with
 
         return Terminal("two servers on this machine").form
-    say("There is nobody to ask here, so the demo answers by itself.")
-    return answer_by_itself
+    say("This is not a terminal, so the demo gives prepared answers.")
+    return prepared_answer
 
 
 # --- two servers, each a process of its own --------------------------------------------------------------------------
 
 PATIENCE = 20.0
-"""Seconds that anything but a person may take before it has failed."""
+"""Seconds that a server may take; a person may take longer."""
 
 
 class Instance:
+    """One server, in a process of its own."""
+
     def __init__(self, name: str, key: str) -> None:
         self.name = name
         self._process = subprocess.Popen(
@@ -138,7 +140,7 @@ class Instance:
         )
 
     def url(self) -> str:
-        """Where it serves, as soon as it says so."""
+        """Wait until the server prints its address, and return it."""
         assert self._process.stderr is not None
         impatience = threading.Timer(PATIENCE, self._process.kill)
         impatience.start()
@@ -163,17 +165,17 @@ class Instance:
 
 
 async def converse(links: dict[str, HttpLink]) -> str:
-    async with Client(TakingTurns(links), elicit=who_answers(), timeout=PATIENCE) as client:
+    async with Client(AlternatingLink(links), elicit=choose_answers(), timeout=PATIENCE) as client:
         result = await client.call_tool("book", {"traveller": "Ada"})
     return f"\n{result.text}\n\n{result.rounds} requests; no process waited for an answer."
 
 
 def main() -> int:
-    say("Antiphon: a tool that asks twice, on two servers that share nothing but a key\n")
+    say("Antiphon: a tool that asks twice, on two servers that share only a key\n")
     begun = time.monotonic()
     try:
         with ExitStack() as running:
-            key = generate_key(os.urandom(32))
+            key = secrets.token_hex(32)  # `antiphon keygen` prints one as well
             instances = [Instance(name, key) for name in ("A", "B")]
             for instance in instances:
                 running.callback(instance.stop)

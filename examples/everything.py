@@ -1,4 +1,4 @@
-"""A server with one of everything: what the official conformance suite drives.
+"""A server with one of everything, for the official conformance suite.
 
 Run it:  python examples/everything.py --port 8000
 """
@@ -84,7 +84,7 @@ async def test_tool_with_progress(ctx: Context) -> str:
 
 @app.tool
 async def test_logging_tool(ctx: Context) -> str:
-    """Logs three messages for whoever asked for them."""
+    """Logs three messages for clients that want logs."""
     for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         await ctx.log("info", text)
     return "logged"

@@ -1,12 +1,12 @@
-"""A secret that never crosses MCP: the user types it into a page that this server hosts.
+"""A secret that is never sent over MCP: the user types it into a page that this server hosts.
 
-The tool asks the user to open a page (URL mode), and waits for nothing. The page takes the secret and puts it into the
-store. The next leg of the call, on whichever instance, finds it there. What keeps it safe:
+The tool asks the user to open a page (URL mode), and does not wait. The page puts the secret into the store, where the
+next round of the call finds it, on any instance. What keeps it safe:
 
-* the page's address carries a random ticket, kept in the store with the principal who started the call; it expires,
-  and it serves once;
-* the page serves only that principal, so a link that is passed on to somebody else is of no use (the phishing attack
-  of the specification, client/elicitation);
+* the page's address holds a random ticket, kept in the store with the principal that started the call; a ticket
+  expires, and can be used once;
+* the page serves only that principal, so a link is of no use to others (the phishing attack of the specification,
+  client/elicitation);
 * the secret goes from the browser to the store: not into a result, a question, the token or the log.
 
 Run it:  python examples/secret_page.py
@@ -28,20 +28,20 @@ MOST = 4096
 store = SQLiteStore(os.environ.get("STORE", "secrets.db"))
 app = Server("vault", version="1.0.0", store=store, seal=Seal(ttl=MINUTES))
 
-# Stands for your login: a bearer token for MCP clients, a session cookie for browsers, one user behind both.
+# In place of your login: a bearer token for MCP clients, a session cookie for browsers, one user behind both.
 USERS = {"ada-token": "ada", "bob-token": "bob"}
 
 DONE = b""
-"""What a ticket is worth once its page has served: before, it is its owner's name."""
+"""The value of a used ticket; before, the value is its owner's name."""
 
 
 def caller(scope: Any) -> str | None:
-    """Who calls the tool: the owner of the bearer token. A browser sends cookies on its own accord, so none count."""
+    """The caller of the tool: the owner of the bearer token. Cookies do not count: browsers add them to any request."""
     return USERS.get(header(scope, b"authorization").removeprefix("Bearer "))
 
 
 def visitor(scope: Any) -> str | None:
-    """Who looks at the page: the owner of the session cookie."""
+    """The visitor of the page: the owner of the session cookie."""
     cookies = dict(pair.strip().partition("=")[::2] for pair in header(scope, b"cookie").split(";"))
     return USERS.get(cookies.get("session", ""))
 
@@ -52,7 +52,7 @@ def header(scope: Any, name: bytes) -> str:
 
 
 async def open_ticket(principal: str | None) -> str:
-    """A fresh ticket that belongs to the principal of this call."""
+    """Make a ticket that belongs to the principal of this call."""
     if principal is None:
         raise ToolError("Sign in first.")
     ticket = secrets.token_urlsafe(24)
@@ -77,12 +77,12 @@ async def connect_account(ctx: Context) -> str:
 
 
 async def page(scope: Any, receive: Any, send: Any) -> None:
-    """The page: a form on GET, the secret on POST."""
+    """Serve the page: a form on GET, and take the secret on POST."""
     ticket = scope["path"].removeprefix("/secret/")
     owner = await store.get(f"ticket:{ticket}") if scope["path"].startswith("/secret/") else None
     user = visitor(scope)
     if not owner:
-        await respond(send, 404, "This page has expired, or never was.")
+        await respond(send, 404, "This page has expired, or does not exist.")
     elif user is None or user.encode() != owner:
         await respond(send, 403, "This page is for the person who started the request. Sign in as that person.")
     elif scope["method"] == "POST":
@@ -96,7 +96,7 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
 async def keep(send: Any, ticket: str, user: str, body: bytes) -> None:
     key = parse_qs(body.decode("latin-1")).get("key", [""])[0]
     if not key or len(body) > MOST:
-        await respond(send, 400, "That is no key. Go back and try again.")
+        await respond(send, 400, "This is not a key. Go back and try again.")
         return
     await store.put(f"key:{user}", key.encode())
     await store.put(f"ticket:{ticket}", DONE, ttl=MINUTES)
@@ -104,7 +104,7 @@ async def keep(send: Any, ticket: str, user: str, body: bytes) -> None:
 
 
 async def read(receive: Any) -> bytes:
-    """The body, or as much of it as shows that it is too long."""
+    """Read the body, or as much as shows that it is too long."""
     body = bytearray()
     while True:
         event = await receive()

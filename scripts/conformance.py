@@ -1,9 +1,9 @@
-"""The official conformance suite against our programs, judged more strictly than it judges itself.
+"""Run the official conformance suite against our programs, and judge it more strictly than it judges itself.
 
 `python scripts/conformance.py [server|client|all] [--requirements 2026-07-28] [--scenario NAME] [--results DIR]`
 
-A warning fails, a scenario that proves nothing fails, and so does one that did not run. A client is run
-once per scenario, because only then does the suite look at its exit code.
+A warning fails, and so does a scenario without a successful check, or one that did not run. A client is run once per
+scenario, because only then does the suite look at its exit code.
 """
 
 import argparse
@@ -236,8 +236,8 @@ def _client(leg: Leg, scenarios: list[str], results: Path) -> dict[str, Outcome]
         done = _suite("client", "--command", command, *what, "--timeout", str(int(SCENARIO_TIMEOUT * 1000)))
         found = _outcomes("", directory).get(scenario, Outcome(scenario=scenario))
         if done.returncode and not found.complaints:
-            last_words = (done.stderr or done.stdout).strip().splitlines()[-6:]
-            return Outcome(scenario=scenario, counts=found.counts, complaints=tuple(last_words) or ("it failed",))
+            last_lines = (done.stderr or done.stdout).strip().splitlines()[-6:]
+            return Outcome(scenario=scenario, counts=found.counts, complaints=tuple(last_lines) or ("it failed",))
         return found
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
@@ -299,7 +299,7 @@ def _serving(program: Path) -> Iterator[str]:
                 raise ConformanceError(f"the server did not start:\n{_tail(log)}")
             yield f"http://localhost:{port}/mcp"
             if process.poll() is not None:
-                raise ConformanceError(f"the server died on the way:\n{_tail(log)}")
+                raise ConformanceError(f"the server died during the run:\n{_tail(log)}")
         finally:
             _end(process)
 
@@ -318,11 +318,11 @@ def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
 
 def _tail(log: IO[str]) -> str:
     log.seek(0)
-    return "\n".join(log.read().strip().splitlines()[-20:]) or "(it said nothing)"
+    return "\n".join(log.read().strip().splitlines()[-20:]) or "(no output)"
 
 
 def _end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """End a process and whatever it started, gently first."""
+    """End a process and its children, gently first."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
         try:

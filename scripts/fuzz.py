@@ -1,4 +1,4 @@
-"""A million ways to spoil a token: `make fuzz`.
+"""Spoil a million tokens: `make fuzz`.
 
 Seals states for random calls, spoils each token in many ways, and demands that every spoiled one is refused with
 `SealBroken` and every untouched one opens. The same seed makes the same trials; a failure is printed as its recipe.

@@ -1,4 +1,4 @@
-"""The npm packages of the tests, brought into `.cache/node` with the Node of the development environment.
+"""Install the npm packages of the tests into `.cache/node`, with the Node of the development environment.
 
 `python scripts/node.py` prints, as one JSON line, where the node binary and the packages are.
 """
@@ -85,7 +85,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _install() -> None:
-    # The packages appear under their final name in one rename, so nobody ever sees half of them.
+    # The packages appear under their final name in one rename, so that no other process sees half of them.
     staging = CACHE / f"node.{os.getpid()}"
     try:
         _npm_install(staging)
@@ -105,7 +105,7 @@ def _npm_install(directory: Path) -> None:
         npm = _wheel() / "node_modules/npm/bin/npm-cli.js"
     wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
     flags = ["--no-audit", "--no-fund", "--no-package-lock", "--no-progress", "--ignore-scripts", "--save-exact"]
-    # npm's own patience with a dead network is close to five minutes.
+    # By default npm waits for a dead network for close to five minutes.
     flags += ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"]
     command = [str(binary()), str(npm), "install", *flags, "--prefix", str(directory), *wanted]
     print(f"Installing {', '.join(wanted)} into {HOME}", file=sys.stderr)

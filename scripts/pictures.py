@@ -1,4 +1,4 @@
-"""The pictures of `docs/testing/reports.md`, drawn from the suite on that page. Needs a chromium on the PATH.
+"""Draw the pictures of `docs/testing/reports.md` from the suite on that page. Needs a chromium on the PATH.
 
 `python scripts/pictures.py` writes `docs/images/report-terminal.png` and `docs/images/report-html.png`.
 """
@@ -18,7 +18,7 @@ from rich.terminal_theme import TerminalTheme
 
 from antiphon.testing.outcome import Summary
 from antiphon.testing.report import html
-from antiphon.testing.report.terminal import Printer
+from antiphon.testing.report.terminal import ReportPrinter
 from antiphon.testing.suite.loading import load
 from antiphon.testing.suite.runner import run
 
@@ -37,7 +37,7 @@ THEME = TerminalTheme(
     [PAPER, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN, INK],
     [GREY, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN, INK],
 )
-# As rich has it, but with the fonts that are there: a picture loads nothing.
+# As rich has it, but with local fonts: a picture loads nothing.
 FRAME = """<!doctype html><meta charset="utf-8"><style>{stylesheet}
 body {{ margin: 0; padding: 22px 26px; color: {foreground}; background: {background}; }}
 pre {{ margin: 0; font: 15px/1.38 "DejaVu Sans Mono", Menlo, Consolas, monospace; }}</style>
@@ -52,9 +52,9 @@ def main() -> int:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        summary = ran(folder)
+        summary = run_suite(folder)
         terminal = folder / "terminal.html"
-        terminal.write_text(drawn(summary), "utf-8")
+        terminal.write_text(terminal_page(summary), "utf-8")
         shoot(browser, terminal, IMAGES / "report-terminal.png", 976, 955)
         page = folder / "report.html"
         page.write_text(html.render(summary), "utf-8")
@@ -62,8 +62,8 @@ def main() -> int:
     return 0
 
 
-def ran(folder: Path) -> Summary:
-    """The suite of the page."""
+def run_suite(folder: Path) -> Summary:
+    """Run the suite of the page."""
     for title, body in FILES.findall(PAGE.read_text("utf-8")):
         (folder / title).write_text(body, "utf-8")
     os.chdir(folder)
@@ -71,10 +71,10 @@ def ran(folder: Path) -> Summary:
     return asyncio.run(run(load(Path("shop.mcp.yaml"))))
 
 
-def drawn(summary: Summary) -> str:
-    """The terminal's report, as the browser can show it."""
+def terminal_page(summary: Summary) -> str:
+    """Return the terminal's report as HTML."""
     console = Console(file=io.StringIO(), width=COLUMNS, record=True, force_terminal=True, color_system="standard")
-    printer = Printer(console)
+    printer = ReportPrinter(console)
     console.print("$ antiphon test shop.mcp.yaml", style="bold", highlight=False)
     for outcome in summary.outcomes:
         printer.ended(outcome)

@@ -103,6 +103,16 @@ def test_a_file_imports_only_from_its_own_layer_and_those_below():
     assert wrong == []
 
 
+def test_http_imports_nothing_of_the_other_layers():
+    wrong = [
+        f"{path.name}:{line} imports {module}"
+        for path in sorted((ROOT / "http").rglob("*.py"))
+        for module, line in ours(path)
+        if layer_of(module) != "http"
+    ]
+    assert wrong == []
+
+
 def test_no_import_goes_round_in_a_circle():
     graph = {name: {module for module, _ in ours(path) if module in MODULES} - {name} for name, path in MODULES.items()}
     # What nothing imports, and then what only that imports: whatever remains goes round.

@@ -1,4 +1,4 @@
-"""The demonstration: it answers by itself where nobody is, and asks where somebody is."""
+"""The demonstration: it asks at a terminal, and elsewhere gives prepared answers."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def test_without_a_terminal_the_demo_answers_by_itself_and_says_so():
         COMMAND, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    in_order(["There is nobody to ask here", *DRAWN], done.stdout)
+    in_order(["This is not a terminal", *DRAWN], done.stdout)
     assert "Booked: 3 nights in Kyoto for Ada, 280 euros." in done.stdout
     assert "ap1." not in done.stdout
 

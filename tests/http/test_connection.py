@@ -919,7 +919,7 @@ def test_a_body_that_is_not_read_is_held_back(wire, site):
 
 @pytest.fixture
 def hasty(monkeypatch):
-    """A server that waits for nobody."""
+    """A server without patience."""
     monkeypatch.setattr(front, "HEAD_TIMEOUT", 0.2)
     site = Site()
     with serving(site, timeout_keep_alive=0.1) as server:
@@ -964,7 +964,7 @@ def test_a_body_that_the_application_is_slow_to_read_is_not_given_up(hasty):
         sender.start()
         assert hasty.site.waiting.wait(5)
         clock.send(b"GE")
-        clock.all()  # as long as the server waits for anybody
+        clock.all()  # as long as the server waits at all
         hasty.site.gate.set()
         sender.join(5)
         assert int(wire.reply().body) == LARGE

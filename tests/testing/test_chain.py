@@ -615,8 +615,8 @@ async def test_the_asynchronous_twin_does_the_same():
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
 )
 REQUEST = st.one_of(
     st.sampled_from([CONFIRM, PAGE, POEM, ROOTS]),

@@ -288,14 +288,14 @@ class Screen:
     """Prints each test as it ends, and the summary."""
 
     def __init__(self, *, quiet: bool, verbose: bool) -> None:
-        from antiphon.testing.report.terminal import Printer, console  # 60 ms that other reports do not need
+        from antiphon.testing.report.terminal import ReportPrinter, console  # 60 ms that other reports do not need
 
         shown = console()
         if not shown.is_terminal and shown.color_system is None:
             # There is nothing to style, and rich would take longer than the tests.
             shown.size = shown.size
-            shown.print = _print_plain  # type: ignore[method-assign, assignment]  # takes only what a Printer passes
-        self._printer = Printer(shown, verbose=verbose)
+            shown.print = _print_plain  # type: ignore[method-assign, assignment]  # takes only what a ReportPrinter passes
+        self._printer = ReportPrinter(shown, verbose=verbose)
         self._quiet = quiet
 
     def show(self, outcome: Outcome) -> None:

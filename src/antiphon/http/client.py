@@ -137,7 +137,7 @@ class ClientConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _end(self) -> None:
-        """Wake who waits: the response is whole, or never will be."""
+        """Wake the waiting caller: the response is whole, or will never be."""
         self._wake()
         if self._timer is not None:
             self._timer.cancel()

@@ -3,12 +3,11 @@
 A request costs one scope, one exchange (which is both ``receive`` and ``send``), one task and one write. It sets no
 timer and no event: each connection has one timer, and a future is made only where an application has to wait.
 
-The protocol's state is in two tables of their own: states.py.
+The states of reading and writing, and the events between them, are tables: states.py.
 """
 
 import asyncio
 import logging
-import select
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import httptools
 
 from antiphon.http import states
-from antiphon.http.exchange import Application, Exchange, unavailable
+from antiphon.http.exchange import Application, HttpExchange, unavailable
 from antiphon.http.heads import CLOSE, Head, Target, plain, read_target, refusal_of
+from antiphon.http.sockets import address_of, has_hung_up
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -54,6 +54,7 @@ class ServerConnection(asyncio.Protocol):
         self._root = config.root_path
         self._limit = config.limit_concurrency
         self._idle_timeout = config.timeout_keep_alive
+        self._period = max(0.05, min(self._idle_timeout, HEAD_TIMEOUT))
         self._served = server_state
         self._connections = cast("set[ServerConnection]", server_state.connections)
         self._tasks = server_state.tasks
@@ -69,7 +70,7 @@ class ServerConnection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._hosts = 0
         self._expects = self._odd_coding = False
-        self._incoming: Exchange | None = None
+        self._incoming: HttpExchange | None = None
         """The exchange whose body is arriving: set in the states BODY and LAST_BODY."""
         self._unfruitful: int | None = None
         """Bytes since the last read that began a head or added to a body; None in that read."""
@@ -80,9 +81,9 @@ class ServerConnection(asyncio.Protocol):
         """What has arrived since. The socket is still read for a while, to notice a client that goes."""
         # The requests that are answered.
         self._writing = states.FREE
-        self._current: Exchange | None = None
+        self._current: HttpExchange | None = None
         """The exchange that is being answered: set in the state ANSWERING."""
-        self._queue: deque[tuple[Exchange, Application]] = deque()
+        self._queue: deque[tuple[HttpExchange, Application]] = deque()
         self._refusal = b""
         """A response to send after those that are due."""
         self.writing_paused = False
@@ -95,8 +96,8 @@ class ServerConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.write: Callable[[bytes], None] = self._transport.write
         self._connections.add(self)
-        self._server = _address(transport.get_extra_info("sockname"))
-        self._client = _address(transport.get_extra_info("peername"))
+        self._server = address_of(transport, "sockname")
+        self._client = address_of(transport, "peername")
         self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         self._since = self._loop.time()
         self._timer = self._loop.call_later(self._period, self._look)
@@ -110,9 +111,11 @@ class ServerConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade as pause:
             self._decline_upgrade(data[pause.args[0] :])
             return
+        except httptools.HttpParserCallbackError:
+            log.exception("a request cannot be taken")
+            self._refuse(500, "Internal Server Error")
         except httptools.HttpParserError as fault:
-            self._refuse_unreadable(fault)
-            return
+            self._refuse(400, f"This is not valid HTTP: {fault}")
         if self._reading in states.ARRIVING:
             self._count(len(data))
 
@@ -199,7 +202,7 @@ class ServerConnection(asyncio.Protocol):
         except (httptools.HttpParserError, UnicodeDecodeError):
             self._refuse(400, "The target of the request is not a valid URL")
             return
-        exchange = Exchange(
+        exchange = HttpExchange(
             self,
             {
                 "type": "http",
@@ -273,13 +276,6 @@ class ServerConnection(asyncio.Protocol):
         self.reading_paused = False  # one read is parsed to its end
         self.data_received(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(fields), rest))
 
-    def _refuse_unreadable(self, fault: httptools.HttpParserError) -> None:
-        if isinstance(fault, httptools.HttpParserCallbackError):
-            log.error("a request cannot be taken", exc_info=fault)
-            self._refuse(500, "Internal Server Error")
-        else:
-            self._refuse(400, f"This is not valid HTTP: {fault}")
-
     def _count(self, size: int) -> None:
         """Bound what arrives without completing a head or adding to a body."""
         if self._unfruitful is None:
@@ -317,7 +313,7 @@ class ServerConnection(asyncio.Protocol):
                 self._transport.resume_reading()
             self.data_received(held)
 
-    def _end_reading(self, event: states.ReadEvent) -> Exchange | None:
+    def _end_reading(self, event: states.ReadEvent) -> HttpExchange | None:
         """Ignore what arrives from here on; returns the exchange whose body was arriving."""
         self._reading = event[self._reading]
         self._feed = _ignore
@@ -328,7 +324,7 @@ class ServerConnection(asyncio.Protocol):
 
     # --- exchanges ------------------------------------------------------------------------------------------------
 
-    def _take_on(self, exchange: Exchange) -> None:
+    def _take_on(self, exchange: HttpExchange) -> None:
         application = self._application
         if self._limit is not None and (len(self._connections) >= self._limit or len(self._tasks) >= self._limit):
             application = unavailable
@@ -340,7 +336,7 @@ class ServerConnection(asyncio.Protocol):
         else:
             self._end_reading(states.REFUSE)
 
-    def _start(self, exchange: Exchange, application: Application) -> None:
+    def _start(self, exchange: HttpExchange, application: Application) -> None:
         self._writing = states.START[self._writing]
         self._current = exchange
         exchange.task = task = self._loop.create_task(exchange.run(application, self._tasks))
@@ -355,13 +351,11 @@ class ServerConnection(asyncio.Protocol):
         if self._queue:
             self._start(*self._queue.popleft())
         elif self._reading in states.ENDING:
-            if self._refusal:
-                self.write(self._refusal)
             self._close()
         if self.reading_paused:
             self.read_on()
 
-    def opening(self, exchange: Exchange, head: Head) -> tuple[bytes, bytes, bytes, bytes]:
+    def opening(self, exchange: HttpExchange, head: Head) -> tuple[bytes, bytes, bytes, bytes]:
         """The head of a response up to its framing."""
         if head.closes or (exchange.expects and exchange.more):
             # A client that was not told to go on may send its body, or leave it: what follows cannot be told apart.
@@ -397,37 +391,36 @@ class ServerConnection(asyncio.Protocol):
         log.info("a request was refused with %d: %s", status, reason)
         if exchange is not None and exchange is self._current:
             self.break_off(exchange, status, reason)
-        elif exchange is not None and exchange.ended:
-            self._close()
-        elif self._current is None:
-            self.write(self._plain_response(status, reason))
-            self._close()
-        else:
+            return
+        if exchange is None or not exchange.ended:
             self._refusal = self._plain_response(status, reason)
+        if self._current is None:
+            self._close()
 
-    def break_off(self, exchange: Exchange, status: int, reason: str) -> None:
+    def break_off(self, exchange: HttpExchange, status: int, reason: str) -> None:
         """End the current exchange and the connection, with an error if the response has not begun."""
         exchange.drop()
         self._served.total_requests += 1
         self._end_reading(states.REFUSE)
-        self._refusal = b""
         self._queue.clear()
         self._writing = states.FINISH[self._writing]
         self._current = None
         if exchange.begun:
             self._close_now()
         else:
-            self.write(self._plain_response(status, reason))
+            self._refusal = self._plain_response(status, reason)
             self._close()
 
     # --- the end --------------------------------------------------------------------------------------------------
 
     def _close(self) -> None:
-        """Close after the last response; if the client may still be sending, close only our side for LINGER seconds.
+        """Send the refusal, if there is one, and close; for LINGER seconds only our side, if the client may be sending.
 
         Else the system could reset the connection, and the client lose responses that it has not read
         (RFC 9112, 9.6).
         """
+        if self._refusal:
+            self.write(self._refusal)
         if self._reading is states.LAST_BODY:
             self._end_reading(states.REFUSE)
         if self._transport.is_closing():
@@ -446,16 +439,12 @@ class ServerConnection(asyncio.Protocol):
         self._writing = states.CLOSE[self._writing]
         self._transport.close()
 
-    @property
-    def _period(self) -> float:
-        return max(0.05, min(self._idle_timeout, HEAD_TIMEOUT))
-
     def _look(self) -> None:
         """Close the connection if the client has taken too long; run by the timer."""
         if self._transport.is_closing():
             self._look_at_unsent()
             return
-        if len(self._held) > HIGH_WATER and _has_hung_up(self._transport):
+        if len(self._held) > HIGH_WATER and has_hung_up(self._transport):
             self._transport.abort()
             return
         patience = self._patience()
@@ -488,27 +477,6 @@ class ServerConnection(asyncio.Protocol):
             return
         self._unsent = unsent
         self._timer = self._loop.call_later(HEAD_TIMEOUT, self._look)
-
-
-def _address(told: object) -> tuple[str, int | None] | None:
-    match told:
-        case (str(host), int(port), *_):
-            return host, port
-        case str() if told:
-            return told, None
-        case _:
-            return None
-
-
-def _has_hung_up(transport: asyncio.Transport) -> bool:
-    """Whether the client has closed the connection behind bytes that are still unread; few systems can tell."""
-    flag = getattr(select, "POLLRDHUP", None)
-    socket = transport.get_extra_info("socket")
-    if flag is None or socket is None:
-        return False
-    poll = select.poll()
-    poll.register(socket.fileno(), flag)
-    return bool(poll.poll(0))
 
 
 def _ignore(_data: bytes) -> None: ...

@@ -19,35 +19,21 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 
 
-class Connection(Protocol):
-    """What an exchange needs of the connection that it is part of."""
+class ExchangeConnection(Protocol):
+    """What an exchange needs of its connection; ServerConnection says what each does."""
 
     write: Callable[[bytes], None]
     reading_paused: bool
     writing_paused: bool
 
-    def read_on(self) -> None:
-        """Parse again, unless too much still waits."""
-        ...
-
-    async def drained(self) -> None:
-        """Wait until more can be written."""
-        ...
-
-    def opening(self, exchange: "Exchange", head: Head) -> tuple[bytes, bytes, bytes, bytes]:
-        """The head of a response up to its framing."""
-        ...
-
-    def finish(self) -> None:
-        """Go on to the next exchange: the current response is complete."""
-        ...
-
-    def break_off(self, exchange: "Exchange", status: int, reason: str) -> None:
-        """End the current exchange and the connection, with an error if the response has not begun."""
-        ...
+    def read_on(self) -> None: ...
+    async def drained(self) -> None: ...
+    def opening(self, exchange: "HttpExchange", head: Head) -> tuple[bytes, bytes, bytes, bytes]: ...
+    def finish(self) -> None: ...
+    def break_off(self, exchange: "HttpExchange", status: int, reason: str) -> None: ...
 
 
-class Exchange:
+class HttpExchange:
     """One request and its response."""
 
     # Defaults on the class, since few exchanges set all of them.
@@ -69,7 +55,7 @@ class Exchange:
     _news: asyncio.Event | None = None
 
     def __init__(
-        self, connection: Connection, scope: Scope, *, is_head: bool, knows_chunks: bool, expects: bool
+        self, connection: ExchangeConnection, scope: Scope, *, is_head: bool, knows_chunks: bool, expects: bool
     ) -> None:
         self._connection = connection
         self._scope = scope

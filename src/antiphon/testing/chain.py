@@ -1,13 +1,13 @@
-"""The chain: a call that asks is answered and sent again until it is done. Pure functions over JSON.
+"""The chain of a call: answer what a server asks and send the call again, until it asks nothing. No I/O.
 
-For a server in any language, behind any transport: they recognise what a response asks, answer it from a fixture, and
-build the parameters of the next request. Two dialects are known. ``spec`` is the protocol's own (2026-07-28,
+Works with any server behind any transport: functions recognise a response that asks, answer it from a fixture, and
+build the parameters of the next request. There are two dialects. ``spec`` is the protocol's own (2026-07-28,
 basic/patterns/mrtr): ``resultType: "input_required"``, requests in a map, responses in a map. ``mcptest`` is a list of
 ``{id, kind, description, required}``, answered with a list of ``{id, value}``.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, Literal, TypeAlias
 
@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 DEFAULT_MAX_ROUNDS = 5
-"""How often a call is answered before it is given up."""
+"""How many times a call is answered before it fails with RoundsExceeded."""
 
 Dialect: TypeAlias = Literal["spec", "mcptest"]
 DIALECTS: Final = ("spec", "mcptest")
 
 
 class InputRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a server of the ``mcptest`` dialect wants to know."""
+    """A question of the ``mcptest`` dialect."""
 
     id: str
     kind: str
@@ -48,7 +48,7 @@ class InputRequest(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = True
 
 
-class _Response(msgspec.Struct, frozen=True):
+class _ListedResponse(msgspec.Struct, frozen=True):
     id: str
     value: object
 
@@ -63,13 +63,13 @@ class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
     """A response that asks."""
 
     requests: dict[str, JsonObject] | tuple[InputRequest, ...]
-    """By key in the ``spec`` dialect, in a row in the ``mcptest`` dialect."""
+    """A map by key in the ``spec`` dialect, a tuple in the ``mcptest`` dialect."""
     state: str | None
-    """The token to echo as it is; None if none came, and then none may be sent."""
+    """The token to send back unchanged; None if there was none, and then none may be sent."""
     dialect: Dialect
     description: str | None = None
     problems: tuple[str, ...] = ()
-    """Why it is half-shaped: it says that it asks, and breaks the rules of how."""
+    """The rules that it breaks; a response with problems is half-shaped."""
 
     @property
     def is_half_shaped(self) -> bool:
@@ -77,14 +77,14 @@ class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of what is asked, in order."""
+        """The keys of the requests, in order."""
         if isinstance(self.requests, dict):
             return tuple(self.requests)
         return tuple(request.id for request in self.requests)
 
 
 class HalfShaped(PeerBroken):
-    """A server says that it needs input, and its requests are malformed."""
+    """A server needs input, and its requests break the protocol's rules."""
 
     def __init__(self, found: InputRequired) -> None:
         super().__init__("The server needs input, but its result is half-shaped: " + "; ".join(found.problems))
@@ -92,14 +92,14 @@ class HalfShaped(PeerBroken):
 
 
 class AnswerMissing(CannotAnswer):
-    """A question that must be answered has no answer in the fixture."""
+    """The fixture has no answer to a required request."""
 
 
 # --- recognising --------------------------------------------------------------------------------------------------
 
 
 def recognize_input_required(envelope: object, dialect: Dialect | None = None) -> InputRequired | None:
-    """Return what a JSON-RPC response asks for; None if it is an ordinary one, or no response at all.
+    """Return what a JSON-RPC response asks for; None if it asks nothing, or is not a response.
 
     In the ``spec`` dialect a half-shaped result is returned with its ``problems``; in the ``mcptest`` dialect it is an
     ordinary result. Without a dialect, a list of requests is read as ``mcptest`` and everything else as ``spec``.
@@ -158,31 +158,31 @@ def _requests_in(result: JsonObject, problems: list[str]) -> dict[str, JsonObjec
 
 
 def _wrong_in(request: object) -> str | None:
-    """Return why a value is none of the three requests that a server may make; None if it is one."""
+    """Return why a value is not one of the three requests that a server may make; None if it is one."""
     if not isinstance(request, dict):
         return f"a request is an object, got {_named(request)}"
     method, params = request.get("method"), request.get("params", {})
     if not isinstance(params, dict):
         return f"params must be an object, got {_named(params)}"
-    if method == "elicitation/create":
-        rows = _URL if params.get("mode") == "url" else _FORM
-    elif method == "sampling/createMessage":
-        rows = _SAMPLE
-    elif method == "roots/list":
-        rows = {}
-    else:
+    required = _REQUIRED.get(method) if isinstance(method, str) else None
+    if required is None:
         return f"its method is {method!r}, not elicitation/create, sampling/createMessage or roots/list"
-    for name, type_ in rows.items():
+    if method == "elicitation/create" and params.get("mode") == "url":
+        required = _URL
+    for name, type_ in required.items():
         value = params.get(name)
         if not isinstance(value, type_) or isinstance(value, bool):
             return f"params.{name} must be {_NAMES[type_]}, got {_named(value)}"
     return None
 
 
-# client/elicitation and client/sampling: what each request must carry.
-_FORM: Final[dict[str, type]] = {"message": str, "requestedSchema": dict}
+# The parameters that each request must have: client/elicitation, client/sampling.
+_REQUIRED: Final[dict[str, dict[str, type]]] = {
+    "elicitation/create": {"message": str, "requestedSchema": dict},
+    "sampling/createMessage": {"messages": list, "maxTokens": int},
+    "roots/list": {},
+}
 _URL: Final[dict[str, type]] = {"message": str, "url": str}
-_SAMPLE: Final[dict[str, type]] = {"messages": list, "maxTokens": int}
 _NAMES: Final[dict[type, str]] = {
     str: "a string",
     dict: "an object",
@@ -261,6 +261,10 @@ Given: TypeAlias = Mapping[str, object] | Sequence[Mapping[str, object]]
 Fixture: TypeAlias = InputResponseFixture | Given
 
 
+def _fixture(answers: "Fixture | None") -> InputResponseFixture:
+    return answers if isinstance(answers, InputResponseFixture) else InputResponseFixture(answers)
+
+
 def _by_key(answers: object) -> dict[str, object]:
     if answers is None:
         return {}
@@ -268,7 +272,7 @@ def _by_key(answers: object) -> dict[str, object]:
         return dict(answers)
     if isinstance(answers, list | tuple):
         try:
-            return {item.id: item.value for item in msgspec.convert(answers, list[_Response])}
+            return {item.id: item.value for item in msgspec.convert(answers, list[_ListedResponse])}
         except msgspec.ValidationError as fault:
             raise TypeError(f"A list of answers holds {{'id': ..., 'value': ...}}: {fault}") from None
     raise TypeError(f"A fixture maps keys to answers, got {answers!r}")
@@ -279,10 +283,10 @@ def collect_responses(
 ) -> Responses:
     """Return the responses to requests, in the dialect of the requests: a map for a map, a list for a list.
 
-    An optional request without an answer is left out; a required one is AnswerMissing. All requests of the ``spec``
+    An optional request without an answer is left out; a required one raises AnswerMissing. All requests of the ``spec``
     dialect are required.
     """
-    answers = fixture if isinstance(fixture, InputResponseFixture) else InputResponseFixture(fixture)
+    answers = _fixture(fixture)
     asked = requests.requests if isinstance(requests, InputRequired) else requests
     if isinstance(asked, Mapping):
         for key, request in asked.items():
@@ -326,9 +330,9 @@ _KINDS: Final[dict[str, Callable[[object], bool]]] = {
 
 
 def build_retry_params(original_params: object, state: str | None, responses: Responses | None) -> JsonObject:
-    """Return the parameters of the next request: the same call, the responses, and the token, if one came.
+    """Return the parameters of the next request: the same call, the responses, and the token, if there was one.
 
-    Parameters that are not an object count as none. Whatever an earlier round left in them is replaced.
+    Parameters that are not an object count as none. Responses and a token of an earlier round are replaced.
     """
     if state is not None and not isinstance(state, str):
         raise TypeError(f"A requestState is echoed as the string it was, got {state!r}")
@@ -347,42 +351,32 @@ def build_retry_params(original_params: object, state: str | None, responses: Re
 # --- the chain ----------------------------------------------------------------------------------------------------
 
 
-def chain(
-    first_response: object,
-    params: object,
-    fixture: Fixture,
-    max_rounds: int = DEFAULT_MAX_ROUNDS,
-    dialect: Dialect | None = None,
-) -> Generator[JsonObject, object, Any]:
-    """Yield the parameters to send, take each response with ``send``, and return the last one."""
-    if not isinstance(max_rounds, int) or max_rounds < 0:
-        raise ValueError(f"max_rounds must be 0 or more, got {max_rounds!r}")
-    answers = fixture if isinstance(fixture, InputResponseFixture) else InputResponseFixture(fixture)
-    response = first_response
-    done = 0
-    while (found := recognize_input_required(response, dialect)) is not None:
+class _Chain:
+    """The rounds of one call."""
+
+    def __init__(self, params: object, fixture: Fixture, max_rounds: int, dialect: Dialect | None) -> None:
+        if not isinstance(max_rounds, int) or max_rounds < 0:
+            raise ValueError(f"max_rounds must be 0 or more, got {max_rounds!r}")
+        self._params = params
+        self._answers = _fixture(fixture)
+        self._rounds_left = self._max_rounds = max_rounds
+        self._dialect: Dialect | None = dialect
+
+    def next_params(self, response: object) -> JsonObject | None:
+        """Answer a response, and return the parameters of the next request; None if the response asks nothing."""
+        found = recognize_input_required(response, self._dialect)
+        if found is None:
+            return None
         if found.problems:
             raise HalfShaped(found)
-        if done == max_rounds:
-            raise RoundsExceeded(done + 1)
-        response = yield build_retry_params(params, found.state, collect_responses(found.requests, answers))
-        done += 1
-    return response
-
-
-def _step(steps: Generator[JsonObject, object, Any], response: object) -> tuple[JsonObject | None, Any]:
-    """Take one step; return the parameters to send, or None and the last response.
-
-    It stands apart from the caller's ``send``: a StopIteration that this raises is not the end of the chain.
-    """
-    try:
-        return steps.send(response), None
-    except StopIteration as end:
-        return None, end.value
+        if not self._rounds_left:
+            raise RoundsExceeded(self._max_rounds + 1)
+        self._rounds_left -= 1
+        return build_retry_params(self._params, found.state, collect_responses(found, self._answers))
 
 
 def _unsendable(params: JsonObject) -> object:
-    raise TypeError(f"The server asks, and there is no way to answer it: give send= (it would get {sorted(params)})")
+    raise TypeError(f"The server asks, and its answer cannot be sent: give send= (it would get {sorted(params)})")
 
 
 def run_chain(
@@ -394,22 +388,20 @@ def run_chain(
     *,
     dialect: Dialect | None = None,
 ) -> Any:
-    """Answer a call until it is done, and return its last response.
+    """Answer a call until its response asks nothing, and return that response.
 
-    ``send`` takes the parameters of the next request and returns its response; making a new JSON-RPC id is its part.
-    RoundsExceeded when the server still asks after ``max_rounds`` answers; HalfShaped, AnswerMissing and AnswerUnfit
-    when it cannot be answered. A response that asks nothing is returned as it is.
+    ``send`` takes the parameters of the next request, sends it with a new JSON-RPC id, and returns its response.
+    Raises RoundsExceeded if the server still asks after ``max_rounds`` answers, and HalfShaped, AnswerMissing or
+    AnswerUnfit if it cannot be answered.
     """
-    steps = chain(first_response, params, fixture, max_rounds, dialect)
-    request, last = _step(steps, None)
-    while request is not None:
-        response = send(request)
+    chain, response = _Chain(params, fixture, max_rounds, dialect), first_response
+    while (next_params := chain.next_params(response)) is not None:
+        response = send(next_params)
         if inspect.isawaitable(response):
             if inspect.iscoroutine(response):
                 response.close()
             raise TypeError("send is asynchronous: use run_chain_async")
-        request, last = _step(steps, response)
-    return last
+    return response
 
 
 async def run_chain_async(
@@ -421,10 +413,10 @@ async def run_chain_async(
     *,
     dialect: Dialect | None = None,
 ) -> Any:
-    """The same, with a ``send`` to be awaited."""
-    steps = chain(first_response, params, fixture, max_rounds, dialect)
-    request, last = _step(steps, None)
-    while request is not None:
-        response = send(request)
-        request, last = _step(steps, await response if inspect.isawaitable(response) else response)
-    return last
+    """Do the same as `run_chain`, with a ``send`` that is awaited."""
+    chain, response = _Chain(params, fixture, max_rounds, dialect), first_response
+    while (next_params := chain.next_params(response)) is not None:
+        response = send(next_params)
+        if inspect.isawaitable(response):
+            response = await response
+    return response

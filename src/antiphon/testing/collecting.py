@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from antiphon.testing.outcome import Outcome
-from antiphon.testing.report.text import tell
+from antiphon.testing.report.text import outcome_rows
 from antiphon.testing.suite.document import SuiteBroken
 from antiphon.testing.suite.loading import load
 from antiphon.testing.suite.model import Case, Suite
@@ -112,7 +112,7 @@ class SuiteTest(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         fault = excinfo.value
         if isinstance(fault, NotPassed):
-            return "\n".join([f"{fault.outcome.place}: {fault.outcome.name}", *map(str, tell(fault.outcome))])
+            return "\n".join([f"{fault.outcome.place}: {fault.outcome.name}", *map(str, outcome_rows(fault.outcome))])
         if isinstance(fault, Unstarted):
             return "\n".join(filter(None, [f"{self.case.place}: {self.case.name}", str(fault), fault.log]))
         return super().repr_failure(excinfo, style)

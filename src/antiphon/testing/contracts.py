@@ -1,20 +1,21 @@
-"""Whether a part of your own keeps the promises that the framework relies on.
+"""Checks for your own store or link: does it keep the promises that the framework relies on?
 
-A check raises an AssertionError with one sentence for each promise that is broken, and otherwise returns in silence.
+A check raises AssertionError with one sentence for each broken promise, and otherwise returns None. Below, each group
+of promises is one function, and each call of ``promise`` is one promise: whether it was kept, and what it says.
 """
 
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from inspect import isawaitable
 from itertools import count, pairwise
 from secrets import token_hex
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from antiphon.app import Server
-from antiphon.errors import CallFailed, CannotAnswer, Disconnected, InvalidParams
+from antiphon.errors import CallFailed, CannotAnswer, Disconnected, InvalidParams, Refused
 from antiphon.server.context import Context
 from antiphon.stores.store import Store
 from antiphon.transports.link import Caller, Link, OnNotification, refusal
@@ -24,7 +25,7 @@ from antiphon.wire.revisions import CLIENT_CAPABILITIES, CLIENT_INFO, PROGRESS_T
 __all__ = ["check_link", "check_store", "link_server"]
 
 PATIENCE = 2.0
-"""How many seconds a check waits for what should happen at once."""
+"""Seconds that a check waits for what should happen at once."""
 BRIEF = 0.05
 """The ttl that a check waits out, in seconds."""
 CROWD = 50
@@ -32,187 +33,172 @@ CROWD = 50
 BIG = 1_000_000
 """Characters of a big message."""
 
-Broken: TypeAlias = AsyncGenerator[str, None]
-Promise: TypeAlias = Callable[[Store, str], Broken]
-LinkPromise: TypeAlias = "Callable[[_Calls], Broken]"
+Promise: TypeAlias = Callable[[bool, str], None]
+StoreGroup: TypeAlias = Callable[[Store, str, Promise], Awaitable[None]]
+LinkGroup: TypeAlias = "Callable[[LinkCalls, Promise], Awaitable[None]]"
 
 
 async def check_store(make_store: Callable[[], Store | Awaitable[Store]]) -> None:
     """Check that a store keeps every promise of `antiphon.stores.Store`.
 
-    ``make_store`` is called once for each group of promises, and that store is closed again. It need not be empty, for
-    all names are random, but it must run on the real clock: an expiry is waited for.
+    ``make_store`` is called once for each group of promises, and its store is closed afterwards. The store need not be
+    empty, since all names are random, but it must use the real clock: the check waits for an expiry.
 
     >>> import asyncio
     >>> from antiphon.stores import MemoryStore
     >>> asyncio.run(check_store(MemoryStore))
     """
     broken: list[str] = []
-    for promise in _STORE_PROMISES:
+    for group in _STORE_GROUPS:
         made = make_store()
         store = await made if isawaitable(made) else made
-        broken += await _broken(promise.__name__, promise(store, f"check-{token_hex(8)}"), store)
+        await _run(group.__name__, group(store, f"check-{token_hex(8)}", _noting(broken)), store, broken)
     if broken:
         raise AssertionError("\n".join(broken))
 
 
-async def _broken(name: str, steps: Broken, part: Store | Link) -> list[str]:
+async def check_link(make_link: Callable[[Server], Link | Awaitable[Link]]) -> None:
+    """Check that a link keeps every promise of `antiphon.Link`.
+
+    ``make_link`` is called once for each group of promises, with a `link_server` to connect to. The check opens and
+    closes the link that it returns. A link to another process ignores the server, and starts
+    ``python -m antiphon.testing.contracts``, which serves one on its standard streams.
+
+    >>> import asyncio
+    >>> from antiphon.transports.memory import Memory
+    >>> asyncio.run(check_link(Memory))
+    """
     broken: list[str] = []
+    for group in _LINK_GROUPS:
+        made = make_link(link_server())
+        link = await made if isawaitable(made) else made
+        await _run(group.__name__, _opened(link, group, _noting(broken)), link, broken)
+    if broken:
+        raise AssertionError("\n".join(broken))
+
+
+def _noting(broken: list[str]) -> Promise:
+    def promise(kept: bool, sentence: str) -> None:
+        if not kept:
+            broken.append(sentence)
+
+    return promise
+
+
+async def _run(name: str, group: Awaitable[None], part: Store | Link, broken: list[str]) -> None:
+    """Run one group of promises and close the part twice; note whatever goes wrong."""
     about = name.strip("_").replace("_", " ")
     try:
         async with asyncio.timeout(4 * PATIENCE):
-            async for sentence in steps:
-                broken.append(sentence)  # noqa: PERF401 -- what was found stays found when the next step fails
+            await group
             await part.close()
             await part.close()
     except TimeoutError:
         broken.append(f"The check of {about} did not finish within {4 * PATIENCE:.0f} s.")
-    except Exception as error:  # noqa: BLE001 -- whatever a part raises is a finding
+    except Exception as error:  # noqa: BLE001 -- any exception is a finding
         broken.append(f"The check of {about} ended with {error!r}.")
     finally:
         with suppress(Exception):
             await part.close()
-    return broken
 
 
 # --- stores -------------------------------------------------------------------------------------------------------
 
 
-async def _values(store: Store, name: str) -> Broken:
-    if await store.get(name) is not None:
-        yield "get() returns None for a key that nobody set."
+async def _values(store: Store, name: str, promise: Promise) -> None:
+    promise(await store.get(name) is None, "get() returns None for a key that was not set.")
     await store.put(name, b"first")
     await store.put(name, b"second")
-    if await store.get(name) != b"second":
-        yield "get() returns what the latest put() set."
-    if await store.add(name, b"third"):
-        yield "add() returns False for a key that is taken."
-    if await store.get(name) != b"second":
-        yield "add() leaves a key that is taken as it is."
-    if await store.take(name) != b"second":
-        yield "take() returns the value."
-    if await store.get(name) is not None or await store.take(name) is not None:
-        yield "take() deletes the value."
-    if not await store.add(name, b"fourth"):
-        yield "add() returns True for a key that take() has freed."
-    if await store.get(name) != b"fourth":
-        yield "add() sets the value of a free key."
+    promise(await store.get(name) == b"second", "get() returns what the latest put() set.")
+    promise(not await store.add(name, b"third"), "add() returns False for a key that is taken.")
+    promise(await store.get(name) == b"second", "add() leaves a key that is taken as it is.")
+    promise(await store.take(name) == b"second", "take() returns the value.")
+    promise(await store.get(name) is None and await store.take(name) is None, "take() deletes the value.")
+    promise(await store.add(name, b"fourth"), "add() returns True for a key that take() has freed.")
+    promise(await store.get(name) == b"fourth", "add() sets the value of a free key.")
 
 
-async def _claims(store: Store, name: str) -> Broken:
+async def _claims(store: Store, name: str, promise: Promise) -> None:
     claims = await asyncio.gather(*(store.add(name, b"%d" % task) for task in range(CROWD)))
-    if claims.count(True) != 1 or claims.count(False) != CROWD - 1:
-        yield f"add() is True for exactly one of {CROWD} tasks; here it was for {claims.count(True)}."
-    elif await store.get(name) != b"%d" % claims.index(True):
-        yield "add() keeps the value of the one task for which it is True."
+    won = claims.count(True)
+    promise(
+        won == 1 and claims.count(False) == CROWD - 1,
+        f"add() is True for exactly one of {CROWD} tasks; here it was for {won}.",
+    )
+    if won == 1:
+        kept = await store.get(name)
+        promise(kept == b"%d" % claims.index(True), "add() keeps the value of the one task for which it is True.")
     await store.put(name, b"prize")
     taken = await asyncio.gather(*(store.take(name) for _ in range(CROWD)))
-    if taken.count(b"prize") != 1 or taken.count(None) != CROWD - 1:
-        yield f"take() gives the value to exactly one of {CROWD} tasks; here {taken.count(b'prize')} got it."
+    got = taken.count(b"prize")
+    promise(
+        got == 1 and taken.count(None) == CROWD - 1,
+        f"take() gives the value to exactly one of {CROWD} tasks; here {got} got it.",
+    )
 
 
-async def _bytes(store: Store, name: str) -> Broken:
+async def _bytes(store: Store, name: str, promise: Promise) -> None:
     for what, value in {"an empty value": b"", "every byte": bytes(range(256)), "a long value": b"x" * 100_000}.items():
         await store.put(name, value)
-        if await store.get(name) != value or await store.take(name) != value:
-            yield f"put(), get() and take() carry {what} unchanged."
+        kept = await store.get(name) == value and await store.take(name) == value
+        promise(kept, f"put(), get() and take() carry {what} unchanged.")
         await store.append(name, value)
-        if [kept for _, kept in await store.read(name)][-1:] != [value]:
-            yield f"append() and read() carry {what} unchanged."
-    if not await store.add(name) or await store.get(name) != b"" or await store.add(name):
-        yield "add() without a value claims the key with an empty one."
+        promise(await _stream(store, name, last=1) == [value], f"append() and read() carry {what} unchanged.")
+    claimed = await store.add(name) and await store.get(name) == b"" and not await store.add(name)
+    promise(claimed, "add() without a value claims the key with an empty one.")
 
 
-async def _keys(store: Store, name: str) -> Broken:
-    long = name + "k" * 2000
-    keys = [
-        name + suffix
-        for suffix in (
-            "",
-            "a",
-            "A",
-            "a ",
-            " a",
-            "é",
-            "e\u0301",
-            "鍵🔑",
-            "%",
-            "_",
-            "*",
-            "'",
-            '"',
-            "\n",
-            "a:b",
-            "a/b",
-            "a\x00b",
+_SUFFIXES = ("", "a", "A", "a ", " a", "é", "e\u0301", "鍵🔑", "%", "_", "*", "'", '"', "\n", "a:b", "a/b", "a\x00b")
+
+
+async def _keys(store: Store, name: str, promise: Promise) -> None:
+    suffixes = [*_SUFFIXES, "k" * 2000 + "1", "k" * 2000 + "2"]
+    for number, suffix in enumerate(suffixes):
+        await store.put(name + suffix, b"%d" % number)
+    for number, suffix in enumerate(suffixes):
+        promise(
+            await store.get(name + suffix) == b"%d" % number,
+            f"Keys that differ in any character are different keys; {suffix[:12]!r} ({len(suffix)} long) is not.",
         )
-    ]
-    keys += [long + "1", long + "2"]
-    for number, key in enumerate(keys):
-        await store.put(key, b"%d" % number)
-    for number, key in enumerate(keys):
-        if await store.get(key) != b"%d" % number:
-            shown = key.removeprefix(name)
-            yield f"Keys that differ in any character are different keys; {shown[:12]!r} ({len(shown)} long) is not."
 
 
-async def _namespaces(store: Store, name: str) -> Broken:
+async def _namespaces(store: Store, name: str, promise: Promise) -> None:
     async with store.subscribe(name) as messages:
         await store.put(name, b"value")
         await store.append(name, b"event")
         await store.publish(name, b"message")
-        if await _received(messages, 1) != [b"message"]:
-            yield "A channel is apart from a key and a stream of the same name."
-    if await store.get(name) != b"value":
-        yield "A key is apart from a stream and a channel of the same name."
-    if [value for _, value in await store.read(name)] != [b"event"]:
-        yield "A stream is apart from a key and a channel of the same name."
+        received = await _received(messages, 1)
+    promise(received == [b"message"], "A channel is apart from a key and a stream of the same name.")
+    promise(await store.get(name) == b"value", "A key is apart from a stream and a channel of the same name.")
+    promise(await _stream(store, name) == [b"event"], "A stream is apart from a key and a channel of the same name.")
 
 
-async def _expiry(store: Store, name: str) -> Broken:
+async def _expiry(store: Store, name: str, promise: Promise) -> None:
     begun = time.monotonic()
     await store.put(f"{name}-put", b"x", ttl=BRIEF)
     await store.add(f"{name}-add", b"x", ttl=BRIEF)
     first = await store.append(f"{name}-append", b"x", ttl=BRIEF)
     await store.append(f"{name}-append", b"x")
     if time.monotonic() - begun >= BRIEF:
-        # Too slow to tell: the stream may have expired in between and begun anew, for good.
+        # Too slow to tell: the stream may have expired in between, and begun again without a ttl.
         await store.append(f"{name}-append", b"x", ttl=BRIEF)
     alive = await _alive(store, name)
-    if len(alive) < 3 and time.monotonic() - begun < BRIEF:
-        yield f"Nothing expires before its ttl; of put, add and append only {alive or 'none'} was still there."
+    promise(
+        len(alive) == 3 or time.monotonic() - begun >= BRIEF,
+        f"Nothing expires before its ttl; of put, add and append only {alive or 'none'} was still there.",
+    )
     patience = time.monotonic() + PATIENCE
     while alive and time.monotonic() < patience:
         await asyncio.sleep(BRIEF / 5)
         alive = await _alive(store, name)
     for method in alive:
-        yield f"What {method}() stored with a ttl is gone when that time is over."
-    if not alive and await store.take(f"{name}-put") is not None:
-        yield "take() does not return what has expired."
-    if not await store.add(f"{name}-add", b"y") or await store.get(f"{name}-add") != b"y":
-        yield "add() is True again once the key has expired."
+        promise(False, f"What {method}() stored with a ttl is gone when that time is over.")
+    promise(bool(alive) or await store.take(f"{name}-put") is None, "take() does not return what has expired.")
+    added = await store.add(f"{name}-add", b"y") and await store.get(f"{name}-add") == b"y"
+    promise(added, "add() is True again once the key has expired.")
     second = await store.append(f"{name}-append", b"y")
-    if [value for _, value in await store.read(f"{name}-append")] != [b"y"]:
-        yield "A stream that has expired begins anew."
-    if second <= first:
-        yield "The ids of a stream go on rising after it has expired."
-
-
-async def _renewal(store: Store, name: str) -> Broken:
-    await store.put(f"{name}-kept", b"x", ttl=BRIEF)
-    await store.put(f"{name}-kept", b"x")
-    await store.put(f"{name}-longer", b"x", ttl=BRIEF)
-    await store.put(f"{name}-longer", b"x", ttl=600)
-    await store.append(f"{name}-events", b"1", ttl=BRIEF)
-    await store.append(f"{name}-events", b"2", ttl=600)
-    await store.append(f"{name}-events", b"3")
-    await asyncio.sleep(1.2 * BRIEF)
-    if await store.get(f"{name}-kept") is None:
-        yield "put() without a ttl keeps the value for good, whatever ttl it had before."
-    if await store.get(f"{name}-longer") is None:
-        yield "put() with a ttl counts anew, whatever ttl the value had before."
-    if [value for _, value in await store.read(f"{name}-events")][-2:] != [b"2", b"3"]:
-        yield "append() with a ttl counts anew for the whole stream, and without one changes nothing."
+    promise(await _stream(store, f"{name}-append") == [b"y"], "A stream that has expired begins anew.")
+    promise(second > first, "The ids of a stream go on rising after it has expired.")
 
 
 async def _alive(store: Store, name: str) -> list[str]:
@@ -224,21 +210,109 @@ async def _alive(store: Store, name: str) -> list[str]:
     return [method for method, there in found.items() if there]
 
 
-async def _arguments(store: Store, name: str) -> Broken:
+async def _renewal(store: Store, name: str, promise: Promise) -> None:
+    await store.put(f"{name}-kept", b"x", ttl=BRIEF)
+    await store.put(f"{name}-kept", b"x")
+    await store.put(f"{name}-longer", b"x", ttl=BRIEF)
+    await store.put(f"{name}-longer", b"x", ttl=600)
+    await store.append(f"{name}-events", b"1", ttl=BRIEF)
+    await store.append(f"{name}-events", b"2", ttl=600)
+    await store.append(f"{name}-events", b"3")
+    await asyncio.sleep(1.2 * BRIEF)
+    kept, longer = await store.get(f"{name}-kept"), await store.get(f"{name}-longer")
+    promise(kept is not None, "put() without a ttl keeps the value for good, whatever ttl it had before.")
+    promise(longer is not None, "put() with a ttl counts anew, whatever ttl the value had before.")
+    promise(
+        await _stream(store, f"{name}-events", last=2) == [b"2", b"3"],
+        "append() with a ttl counts anew for the whole stream, and without one changes nothing.",
+    )
+
+
+async def _arguments(store: Store, name: str, promise: Promise) -> None:
     for ttl in (0, -1.0, float("nan"), float("inf")):
-        if not await _refused(store.put(name, b"", ttl=ttl)):
-            yield f"put() raises a ValueError for the ttl {ttl}."
-        if not await _refused(store.add(name, b"", ttl=ttl)):
-            yield f"add() raises a ValueError for the ttl {ttl}."
-        if not await _refused(store.append(name, b"", ttl=ttl)):
-            yield f"append() raises a ValueError for the ttl {ttl}."
-    if not await _refused(store.append(name, b"", limit=0)):
-        yield "append() raises a ValueError for the limit 0."
+        promise(await _refused(store.put(name, b"", ttl=ttl)), f"put() raises a ValueError for the ttl {ttl}.")
+        promise(await _refused(store.add(name, b"", ttl=ttl)), f"add() raises a ValueError for the ttl {ttl}.")
+        promise(await _refused(store.append(name, b"", ttl=ttl)), f"append() raises a ValueError for the ttl {ttl}.")
+    promise(await _refused(store.append(name, b"", limit=0)), "append() raises a ValueError for the limit 0.")
     for after in ("", "no id", "9" * 40):
-        if not await _refused(store.read(name, after=after)):
-            yield f"read() raises a ValueError for an `after` such as {after!r}, for clients send it."
-    if await store.get(name) is not None or await store.read(name):
-        yield "A call that raises a ValueError stores nothing."
+        promise(
+            await _refused(store.read(name, after=after)),
+            f"read() raises a ValueError for an `after` such as {after!r}, for clients send it.",
+        )
+    nothing = await store.get(name) is None and not await store.read(name)
+    promise(nothing, "A call that raises a ValueError stores nothing.")
+
+
+async def _streams(store: Store, name: str, promise: Promise) -> None:
+    promise(not await store.read(name), "read() returns an empty list for a stream without events.")
+    ids = [await store.append(name, b"%d" % number, limit=100) for number in range(12)]
+    await store.append(f"{name}-other", b"other")
+    promise(_is_rising(ids), "append() returns ids of which each, as text, sorts after the one before.")
+    events = [(made, b"%d" % number) for number, made in enumerate(ids)]
+    promise(
+        await store.read(name) == events,
+        "read() returns the events of the stream with the ids that append() returned, oldest first.",
+    )
+    rest = await store.read(name, after=ids[6])
+    promise(rest == events[7:], "read() with `after` returns exactly the events after that one.")
+    promise(not await store.read(name, after=ids[-1]), "read() after the newest event returns an empty list.")
+    newest = await store.append(name, b"12", limit=3)
+    kept = [*events[-2:], (newest, b"12")]
+    promise(await store.read(name) == kept, "append() keeps exactly the newest `limit` events.")
+    promise(await store.read(name, after=ids[0]) == kept, "read() goes on after an id whose event was dropped.")
+
+
+async def _crowded_streams(store: Store, name: str, promise: Promise) -> None:
+    values = [b"%d" % task for task in range(CROWD)]
+    ids = await asyncio.gather(*(store.append(name, value) for value in values))
+    events = await store.read(name)
+    whole = _is_rising([made for made, _ in events]) and sorted(events) == sorted(zip(ids, values, strict=True))
+    promise(whole, f"append() gives {CROWD} tasks an id each, and loses no event.")
+
+
+async def _messages(store: Store, name: str, promise: Promise) -> None:
+    sent = [b"", bytes(range(256)), *(b"%d" % number for number in range(20))]
+    await store.publish(name, b"too early")
+    async with store.subscribe(name) as one, store.subscribe(name) as other:
+        for message in sent:
+            await store.publish(f"{name}-elsewhere", message)
+            await store.publish(name, message)
+        for messages in (one, other):
+            received = await _received(messages, len(sent))
+            early, all_came = received[:1] == [b"too early"], sorted(received) == sorted(sent)
+            promise(not early, "A subscriber gets no message from before it subscribed.")
+            promise(early or all_came, "Each subscriber gets each message of its channel once, and no other.")
+            promise(not all_came or received == sent, "Messages arrive in the order in which they were published.")
+
+
+async def _waiting(store: Store, name: str, promise: Promise) -> None:
+    async with store.subscribe(name) as messages:
+        waiting = asyncio.ensure_future(_received(messages, 1))
+        await asyncio.sleep(0)
+        await store.publish(name, b"news")
+        promise(await waiting == [b"news"], "A message reaches a subscriber who was waiting for it.")
+
+
+async def _leaving(store: Store, name: str, promise: Promise) -> None:
+    async with store.subscribe(name) as staying:
+        async with store.subscribe(name) as leaving:
+            pass
+        await store.publish(name, b"news")
+        promise(await _received(staying, 1) == [b"news"], "A subscriber goes on when another one leaves.")
+        promise(await _ends(leaving), "Leaving a subscription ends it: no message, and no waiting.")
+
+
+async def _closing(store: Store, name: str, promise: Promise) -> None:
+    await store.put(name, b"x")
+    async with store.subscribe(name) as messages:
+        waiting = asyncio.ensure_future(_ends(messages))
+        await asyncio.sleep(0)
+        await store.close()
+        promise(await waiting, "close() ends the subscriptions that are open.")
+
+
+async def _stream(store: Store, name: str, *, last: int = 0) -> list[bytes]:
+    return [value for _, value in await store.read(name)][-last:]
 
 
 async def _refused(attempt: Awaitable[object]) -> bool:
@@ -247,83 +321,6 @@ async def _refused(attempt: Awaitable[object]) -> bool:
     except ValueError:
         return True
     return False
-
-
-async def _streams(store: Store, name: str) -> Broken:
-    if await store.read(name):
-        yield "read() returns an empty list for a stream that nobody appended to."
-    ids = [await store.append(name, b"%d" % number, limit=100) for number in range(12)]
-    await store.append(f"{name}-other", b"other")
-    if not _rising(ids):
-        yield "append() returns ids of which each, as text, sorts after the one before."
-    events = [(made, b"%d" % number) for number, made in enumerate(ids)]
-    if await store.read(name) != events:
-        yield "read() returns the events of the stream with the ids that append() returned, oldest first."
-    if await store.read(name, after=ids[6]) != events[7:]:
-        yield "read() with `after` returns exactly the events after that one."
-    if await store.read(name, after=ids[-1]):
-        yield "read() after the newest event returns an empty list."
-    newest = await store.append(name, b"12", limit=3)
-    kept = [*events[-2:], (newest, b"12")]
-    if await store.read(name) != kept:
-        yield "append() keeps exactly the newest `limit` events."
-    if await store.read(name, after=ids[0]) != kept:
-        yield "read() goes on after an id whose event was dropped."
-
-
-async def _crowded_streams(store: Store, name: str) -> Broken:
-    values = [b"%d" % task for task in range(CROWD)]
-    ids = await asyncio.gather(*(store.append(name, value) for value in values))
-    events = await store.read(name)
-    if not _rising([made for made, _ in events]) or sorted(events) != sorted(zip(ids, values, strict=True)):
-        yield f"append() gives {CROWD} tasks an id each, and loses no event."
-
-
-async def _messages(store: Store, name: str) -> Broken:
-    sent = [b"", bytes(range(256)), *(b"%d" % number for number in range(20))]
-    await store.publish(name, b"nobody listens")
-    async with store.subscribe(name) as one, store.subscribe(name) as other:
-        for message in sent:
-            await store.publish(f"{name}-elsewhere", message)
-            await store.publish(name, message)
-        for messages in (one, other):
-            received = await _received(messages, len(sent))
-            if received[:1] == [b"nobody listens"]:
-                yield "A subscriber gets no message from before it subscribed."
-            elif sorted(received) != sorted(sent):
-                yield "Each subscriber gets each message of its channel once, and no other."
-            elif received != sent:
-                yield "Messages arrive in the order in which they were published."
-
-
-async def _waiting(store: Store, name: str) -> Broken:
-    async with store.subscribe(name) as messages:
-        waiting = asyncio.ensure_future(_received(messages, 1))
-        await asyncio.sleep(0)
-        await store.publish(name, b"news")
-        if await waiting != [b"news"]:
-            yield "A message reaches a subscriber who was waiting for it."
-
-
-async def _leaving(store: Store, name: str) -> Broken:
-    async with store.subscribe(name) as staying:
-        async with store.subscribe(name) as leaving:
-            pass
-        await store.publish(name, b"news")
-        if await _received(staying, 1) != [b"news"]:
-            yield "A subscriber goes on when another one leaves."
-        if not await _ends(leaving):
-            yield "Leaving a subscription ends it: no message, and no waiting."
-
-
-async def _closing(store: Store, name: str) -> Broken:
-    await store.put(name, b"x")
-    async with store.subscribe(name) as messages:
-        waiting = asyncio.ensure_future(_ends(messages))
-        await asyncio.sleep(0)
-        await store.close()
-        if not await waiting:
-            yield "close() ends the subscriptions that are open."
 
 
 async def _received(messages: AsyncIterator[bytes], count: int) -> list[bytes]:
@@ -348,11 +345,11 @@ async def _ends(messages: AsyncIterator[bytes]) -> bool:
     return False
 
 
-def _rising(ids: Sequence[str]) -> bool:
+def _is_rising(ids: Sequence[str]) -> bool:
     return all(before < after for before, after in pairwise(ids))
 
 
-_STORE_PROMISES: tuple[Promise, ...] = (
+_STORE_GROUPS: tuple[StoreGroup, ...] = (
     _values,
     _claims,
     _bytes,
@@ -373,28 +370,8 @@ _STORE_PROMISES: tuple[Promise, ...] = (
 # --- links --------------------------------------------------------------------------------------------------------
 
 
-async def check_link(make_link: Callable[[Server], Link | Awaitable[Link]]) -> None:
-    """Check that a link keeps every promise of `antiphon.Link`.
-
-    ``make_link`` is called once for each group of promises, with a `link_server` to connect to. The link that it
-    returns is opened and closed here. A link to another process ignores the server that it is given, and starts
-    ``python -m antiphon.testing.contracts``, which serves one on its standard streams.
-
-    >>> import asyncio
-    >>> from antiphon.transports.memory import Memory
-    >>> asyncio.run(check_link(Memory))
-    """
-    broken: list[str] = []
-    for promise in _LINK_PROMISES:
-        made = make_link(link_server())
-        link = await made if isawaitable(made) else made
-        broken += await _broken(promise.__name__, _opened(link, promise), link)
-    if broken:
-        raise AssertionError("\n".join(broken))
-
-
 def link_server() -> Server:
-    """The server that `check_link` calls: it answers when it is told to, and tells what was cancelled."""
+    """Return the server that `check_link` calls: it answers on demand, and tells what was cancelled."""
     app = Server("check-link")
     gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
     cancelled: set[str] = set()
@@ -435,25 +412,24 @@ def link_server() -> Server:
     return app
 
 
-async def _opened(link: Link, promise: LinkPromise) -> Broken:
+async def _opened(link: Link, group: LinkGroup, promise: Promise) -> None:
     before = asyncio.all_tasks()
     introduce: Callable[[Caller], None] | None = getattr(link, "introduce", None)
     if introduce is not None:
         introduce(Caller(_META, _no_answer, lambda _: None))
     await link.open()
-    calls = _Calls(link)
+    calls = LinkCalls(link)
     try:
-        async for sentence in promise(calls):
-            yield sentence
+        await group(calls, promise)
         await link.close()
     finally:
         await calls.end()
-    left = asyncio.all_tasks() - before
-    if left and (await asyncio.wait(left, timeout=PATIENCE))[1]:
-        yield f"close() leaves no task behind; here {[task.get_coro() for task in left if not task.done()]}."
+    if left := asyncio.all_tasks() - before:
+        _, left = await asyncio.wait(left, timeout=PATIENCE)
+    promise(not left, f"close() leaves no task behind; here {[task.get_coro() for task in left]}.")
 
 
-class _Calls:
+class LinkCalls:
     """Requests over a link to a `link_server`, as a client sends them."""
 
     def __init__(self, link: Link) -> None:
@@ -463,15 +439,11 @@ class _Calls:
 
     async def send(self, method: str, told: OnNotification | None = None, **params: object) -> JsonObject:
         id_ = next(self._ids)
-        message = {
-            "jsonrpc": "2.0",
-            "id": id_,
-            "method": method,
-            "params": {**params, "_meta": {**_META, PROGRESS_TOKEN: id_}},
-        }
+        params["_meta"] = {**_META, PROGRESS_TOKEN: id_}
         headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": method}
         if "name" in params:
             headers["Mcp-Name"] = str(params["name"])
+        message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
         reply = await self.link.request(message, headers=headers, on_notification=told)
         if reply.get("id") != id_:
             raise AssertionError(f"The request {id_} got a reply to {reply.get('id')!r}")
@@ -484,13 +456,16 @@ class _Calls:
         reply = await self.reply(tool, told, **arguments)
         return reply["result"]["content"][0]["text"]
 
+    async def is_open(self) -> bool:
+        return await self.text("echo", text="still here") == "still here"
+
     def start(self, tool: str, told: OnNotification | None, **arguments: object) -> "asyncio.Task[JsonObject]":
         task = asyncio.create_task(self.reply(tool, told, **arguments))
         self._running.add(task)
         return task
 
     async def held(self) -> "tuple[str, asyncio.Task[JsonObject]]":
-        """A call that runs at the server until it is released."""
+        """Start a call that runs at the server until it is released; return its name and its task."""
         name, runs = token_hex(8), asyncio.Event()
         task = self.start("hold", lambda _: runs.set(), name=name)
         async with asyncio.timeout(PATIENCE):
@@ -504,132 +479,133 @@ class _Calls:
         await asyncio.gather(*self._running, return_exceptions=True)
 
 
-async def _replies(calls: _Calls) -> Broken:
+async def _replies(calls: LinkCalls, promise: Promise) -> None:
     for text in ("", "plain", "é e\u0301 鍵🔑", "\x00\t\r\n\x7f\u2028", "\"'\\{[", "data: x\n\n"):
-        if await calls.text("echo", text=text) != text:
-            yield f"Requests and replies are carried unchanged; {text!r} is not."
+        came = await calls.text("echo", text=text)
+        promise(came == text, f"Requests and replies are carried unchanged; {text!r} is not.")
 
 
-async def _big_messages(calls: _Calls) -> Broken:
+async def _big_messages(calls: LinkCalls, promise: Promise) -> None:
     for text in ("x" * BIG, "鍵" * (BIG // 4)):
-        if await calls.text("echo", text=text) != text:
-            yield f"A message of {len(text.encode())} bytes is carried unchanged."
+        came = await calls.text("echo", text=text)
+        promise(came == text, f"A message of {len(text.encode())} bytes is carried unchanged.")
 
 
-async def _crowds(calls: _Calls) -> Broken:
+async def _crowds(calls: LinkCalls, promise: Promise) -> None:
     texts = [f"text {number}" for number in range(CROWD)]
-    if await asyncio.gather(*(calls.text("echo", text=text) for text in texts)) != texts:
-        yield f"Each of {CROWD} requests at the same time gets its own reply."
+    came = await asyncio.gather(*(calls.text("echo", text=text) for text in texts))
+    promise(came == texts, f"Each of {CROWD} requests at the same time gets its own reply.")
 
 
-async def _order(calls: _Calls) -> Broken:
+async def _order(calls: LinkCalls, promise: Promise) -> None:
     (first, one), (second, other) = await calls.held(), await calls.held()
     await calls.text("release", name=second)
-    if not await _done(other) or one.done():
-        yield "A reply is returned when it comes, whatever was asked before."
+    overtook = await _done(other) and not one.done()
+    promise(overtook, "A reply is returned when it comes, whatever was asked before.")
     await calls.text("release", name=first)
-    if not await _done(one):
-        yield "A reply is returned when it comes, whatever was answered before."
+    promise(await _done(one), "A reply is returned when it comes, whatever was answered before.")
 
 
-async def _notifications(calls: _Calls) -> Broken:
-    async def steps(number: int) -> None:
+async def _notifications(calls: LinkCalls, promise: Promise) -> None:
+    async def told(number: int) -> list[object]:
         seen: list[object] = []
 
-        async def told(message: JsonObject) -> None:
+        async def note(message: JsonObject) -> None:
             await asyncio.sleep(0)
             seen.append(message["params"]["progress"])
 
-        if await calls.text("progress", told, steps=number) != "done" or seen != list(range(1, number + 1)):
-            different.append(seen)
+        done = await calls.text("progress", note, steps=number)
+        return seen if done == "done" else [done]
 
-    different: list[list[object]] = []
-    await steps(5)
-    if different:
-        yield f"The notifications of a request go to its callback in order, before its reply; here {different[0]}."
-    different.clear()
-    await asyncio.gather(*(steps(number) for number in range(1, 6)))
-    if different:
-        yield "A notification goes to the callback of its own request, and to no other."
-    if await calls.text("progress", None, steps=3) != "done":
-        yield "A request needs no callback for its notifications."
+    alone = await told(5)
+    promise(
+        alone == [1, 2, 3, 4, 5],
+        f"The notifications of a request go to its callback in order, before its reply; here {alone}.",
+    )
+    together = await asyncio.gather(*map(told, range(1, 6)))
+    promise(
+        together == [list(range(1, number + 1)) for number in range(1, 6)],
+        "A notification goes to the callback of its own request, and to no other.",
+    )
+    unheard = await calls.text("progress", None, steps=3)
+    promise(unheard == "done", "A request needs no callback for its notifications.")
 
 
-async def _callbacks_that_raise(calls: _Calls) -> Broken:
+async def _callbacks_that_raise(calls: LinkCalls, promise: Promise) -> None:
+    class Raised(Exception):
+        pass
+
     def told(_: JsonObject) -> None:
-        raise _Raised
+        raise Raised
 
     try:
         await calls.text("progress", told, steps=3)
-    except _Raised:
+    except Raised:
         pass
     else:
-        yield "request() raises what its callback raises."
-    if await calls.text("echo", text="still here") != "still here":
-        yield "A link goes on after a callback has raised."
+        promise(False, "request() raises what its callback raises.")
+    promise(await calls.is_open(), "A link goes on after a callback has raised.")
 
 
-async def _errors(calls: _Calls) -> Broken:
+async def _errors(calls: LinkCalls, promise: Promise) -> None:
     unknown = await _fault(calls.send("check/unknown"))
-    if getattr(unknown, "code", None) != -32601:
-        yield f"An error of the server is returned, or raised as Refused with its code; here {unknown!r}."
-    failed: Any = await _fault(calls.reply("fail"))
-    if (getattr(failed, "code", None), getattr(failed, "data", None)) != (InvalidParams.code, _DATA):
-        yield f"An error of the server keeps its data; here {failed!r}."
-    if await calls.text("echo", text="still here") != "still here":
-        yield "A link goes on after an error."
+    promise(
+        isinstance(unknown, Refused) and unknown.code == -32601,
+        f"An error of the server is returned, or raised as Refused with its code; here {unknown!r}.",
+    )
+    failed = await _fault(calls.reply("fail"))
+    promise(
+        isinstance(failed, Refused) and (failed.code, failed.data) == (InvalidParams.code, _DATA),
+        f"An error of the server keeps its data; here {failed!r}.",
+    )
+    promise(await calls.is_open(), "A link goes on after an error.")
 
 
-async def _cancelling(calls: _Calls) -> Broken:
+async def _cancelling(calls: LinkCalls, promise: Promise) -> None:
     (name, one), (other_name, other) = await calls.held(), await calls.held()
     one.cancel()
-    if not await _done(one) or not one.cancelled():
-        yield "A request that is cancelled raises CancelledError."
+    promise(await _done(one) and one.cancelled(), "A request that is cancelled raises CancelledError.")
     for _ in range(round(PATIENCE / BRIEF)):
         if await calls.text("is_cancelled", name=name) == "yes":
             break
         await asyncio.sleep(BRIEF)
     else:
-        yield "Cancelling a request cancels it at the server."
+        promise(False, "Cancelling a request cancels it at the server.")
     await calls.text("release", name=other_name)
-    if not await _done(other) or other.cancelled() or await calls.text("is_cancelled", name=other_name) != "no":
-        yield "Cancelling a request leaves the others alone."
+    unharmed = await _done(other) and not other.cancelled()
+    unharmed = unharmed and await calls.text("is_cancelled", name=other_name) == "no"
+    promise(unharmed, "Cancelling a request leaves the others alone.")
 
 
-async def _closing_under_way(calls: _Calls) -> Broken:
+async def _closing_under_way(calls: LinkCalls, promise: Promise) -> None:
     tasks = [(await calls.held())[1] for _ in range(3)]
     closing = asyncio.create_task(calls.link.close())
-    for task in tasks:
-        if not await _done(task) or not _is_disconnected(task):
-            yield "close() ends a request that is under way with Disconnected."
-            break
+    ended = await _is_disconnected(tasks[0]) and await _is_disconnected(tasks[1]) and await _is_disconnected(tasks[2])
+    promise(ended, "close() ends a request that is under way with Disconnected.")
     await closing
 
 
-async def _closing_at_once(calls: _Calls) -> Broken:
+async def _closing_at_once(calls: LinkCalls, promise: Promise) -> None:
     task = calls.start("hold", None, name="never released")
     for _ in range(3):
         await asyncio.sleep(0)
     await calls.link.close()
-    if not await _done(task) or not _is_disconnected(task):
-        yield "close() ends a request that has just been made with Disconnected."
+    promise(await _is_disconnected(task), "close() ends a request that has just been made with Disconnected.")
 
 
-async def _closed(calls: _Calls) -> Broken:
+async def _closed(calls: LinkCalls, promise: Promise) -> None:
     await calls.text("echo", text="x")
     await calls.link.close()
     fault = await _fault(calls.reply("echo", text="x"))
-    if not isinstance(fault, Disconnected):
-        yield f"A request after close() raises Disconnected; here {fault!r}."
+    promise(isinstance(fault, Disconnected), f"A request after close() raises Disconnected; here {fault!r}.")
 
 
-async def _opening_again(calls: _Calls) -> Broken:
+async def _opening_again(calls: LinkCalls, promise: Promise) -> None:
     for _ in range(2):
         await calls.text("echo", text="x")
         await calls.link.close()
         await calls.link.open()
-    if await calls.text("echo", text="again") != "again":
-        yield "open() after close() opens the link again."
+    promise(await calls.is_open(), "open() after close() opens the link again.")
 
 
 async def _done(task: "asyncio.Task[JsonObject]") -> bool:
@@ -637,12 +613,12 @@ async def _done(task: "asyncio.Task[JsonObject]") -> bool:
     return task.done()
 
 
-def _is_disconnected(task: "asyncio.Task[JsonObject]") -> bool:
-    return not task.cancelled() and isinstance(task.exception(), Disconnected)
+async def _is_disconnected(task: "asyncio.Task[JsonObject]") -> bool:
+    return await _done(task) and not task.cancelled() and isinstance(task.exception(), Disconnected)
 
 
 async def _fault(attempt: Awaitable[JsonObject]) -> CallFailed | None:
-    """What a request fails with, whether that is raised or is the reply."""
+    """Return what a request fails with, whether that is raised or is the reply."""
     try:
         reply = await attempt
     except CallFailed as fault:
@@ -654,17 +630,13 @@ async def _no_answer(key: str, request: JsonObject) -> JsonObject:
     raise CannotAnswer(f"{request['method']} is not answered here", key=key)
 
 
-class _Raised(Exception):
-    """What a callback raises."""
-
-
 _DATA = {"why": ["on demand", 1]}
 _META: JsonObject = {
     PROTOCOL_VERSION: REVISION,
     CLIENT_INFO: {"name": "check-link", "version": "1"},
     CLIENT_CAPABILITIES: {},
 }
-_LINK_PROMISES: tuple[LinkPromise, ...] = (
+_LINK_GROUPS: tuple[LinkGroup, ...] = (
     _replies,
     _big_messages,
     _crowds,

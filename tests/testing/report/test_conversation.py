@@ -14,7 +14,7 @@ WORDS += ["type", "text", "data", "resource", "roots", "uri", "action", "enum", 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
-    max_leaves=12,
+    max_leaves=6,
 )
 OBJECTS = st.dictionaries(
     st.sampled_from(["a", "content", "messages", "contents", "name", "arguments", "uri"]), JSON, max_size=3

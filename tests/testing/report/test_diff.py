@@ -5,7 +5,7 @@ import time
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from antiphon.testing.report.diff import Texts, Values, compare_texts, compare_values, difference
+from antiphon.testing.report.diff import TextDiff, ValueDiff, compare_texts, compare_values, difference
 from antiphon.testing.suite.checks import same
 
 JSON = st.recursive(
@@ -99,11 +99,11 @@ def test_long_lists_are_compared_by_position():
 
 def test_a_difference_has_at_most_so_many_parts():
     found = difference(list(range(3_000)), list(range(1, 3_001)))
-    assert isinstance(found, Values)
+    assert isinstance(found, ValueDiff)
     assert len(found.changes) == 1_000
 
 
 def test_only_values_of_one_kind_are_compared_part_by_part():
-    assert isinstance(difference("a", "b"), Texts)
-    assert isinstance(difference({}, {"a": 1}), Values)
+    assert isinstance(difference("a", "b"), TextDiff)
+    assert isinstance(difference({}, {"a": 1}), ValueDiff)
     assert [difference(*pair) for pair in [("a", 1), ({}, []), (1, 2), (None, "a")]] == [None] * 4

@@ -10,7 +10,7 @@ from rich.console import Console
 from antiphon.testing.outcome import Check, Summary
 from antiphon.testing.report import render as render_as
 from antiphon.testing.report import terminal
-from antiphon.testing.report.terminal import Printer, render
+from antiphon.testing.report.terminal import ReportPrinter, render
 from testing.report.sample import ATTACKED, BROKEN, EVERYTHING, FAILED, LONG, PASSED, REFUSED, RUN, SKIPPED, TOKEN
 
 
@@ -29,7 +29,7 @@ def test_a_passing_test_is_one_line():
 
 def test_a_run_of_which_nothing_was_shown_is_its_sum_alone():
     sheet = io.StringIO()
-    Printer(Console(file=sheet, width=80)).finish(of(PASSED))
+    ReportPrinter(Console(file=sheet, width=80)).finish(of(PASSED))
     assert sheet.getvalue() == "1 passed in 1.5 s\n"
 
 
@@ -155,7 +155,7 @@ def test_a_map_under_equals_is_compared():
 
 def test_lines_come_as_tests_end():
     file = io.StringIO()
-    printer = Printer(Console(file=file, width=80))
+    printer = ReportPrinter(Console(file=file, width=80))
     printer.ended(PASSED)
     assert "✓ deploys after" in file.getvalue()
     printer.ended(REFUSED)
@@ -167,7 +167,7 @@ def test_lines_come_as_tests_end():
 
 def test_a_terminal_without_unicode_gets_ascii():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    printer = Printer(Console(file=file, width=80))
+    printer = ReportPrinter(Console(file=file, width=80))
     printer.ended(PASSED)
     printer.ended(FAILED)
     printer.finish(of(PASSED, FAILED))
@@ -180,7 +180,7 @@ def test_a_terminal_without_unicode_gets_ascii():
 def test_stdout_gets_no_colours_if_it_is_no_terminal(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    printer = Printer(terminal.console())
+    printer = ReportPrinter(terminal.console())
     printer.ended(FAILED)
     printer.finish(of(FAILED))
     assert capsys.readouterr().out == render(of(FAILED))
@@ -192,7 +192,7 @@ def test_no_color_is_obeyed(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     on_stdout = terminal.console()
     on_stdout.file = file = io.StringIO()
-    Printer(on_stdout).ended(FAILED)
+    ReportPrinter(on_stdout).ended(FAILED)
     assert not re.search(r"\x1b\[(\d+;)*3\d", file.getvalue())
 
 

@@ -1,4 +1,4 @@
-"""Reports of a run: each renders a ``Summary`` as text, for a person or for a program."""
+"""Reports of a run: each renders a ``Summary`` as text, for people or for programs."""
 
 from importlib import import_module
 from typing import Final
@@ -12,14 +12,14 @@ FORMATS: Final = {
     "github": "files.render_github",
     "html": "html.render",
 }
-"""The module and function that render each report."""
+"""The module and function of each report."""
 
 
 def render(form: str, summary: Summary) -> str:
-    """A report in one of ``FORMATS``, with what it does unless told otherwise."""
+    """Return a report in one of ``FORMATS``, with its defaults; ValueError for another."""
     if form not in FORMATS:
         raise ValueError(f"There is no report {form!r}; there are {', '.join(FORMATS)}.")
-    # Only the terminal needs rich, and only the page its style sheet.
+    # Imported here, since only the terminal needs rich.
     module, function = FORMATS[form].split(".")
     text: str = getattr(import_module(f"{__name__}.{module}"), function)(summary)
     return text

@@ -1,8 +1,9 @@
-"""What differs between what was expected and what came: texts by line and word, JSON by path."""
+"""Differences between an expected and an actual value: texts by line and word, JSON by path."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
+from itertools import islice, takewhile
 from typing import Final, Literal
 
 import msgspec
@@ -11,12 +12,13 @@ from antiphon.testing.outcome import Check
 from antiphon.testing.report.escaping import compact, plain
 from antiphon.testing.suite.checks import is_matcher, shown
 
-RULES: Final = frozenset({"schema"})
-"""Checks whose expectation is never a value that the actual one could be equal to."""
 CONTEXT: Final = 2
 """Equal lines that are shown around a difference."""
+_RULES: Final = frozenset({"schema"})
+"""Checks whose expectation is never a value that the actual one could equal."""
+# A matcher's time grows with the square of what it compares.
 _LONGEST_TEXT: Final = 400
-"""Lines between the first and the last difference that are compared; a matcher's time grows with their square."""
+"""Lines that are compared, counted from the first difference."""
 _LONGEST_LINE: Final = 2_000
 _LONGEST_LIST: Final = 200
 _MOST_CHANGES: Final = 1_000
@@ -32,8 +34,8 @@ class Part(msgspec.Struct, frozen=True):
     marked: bool = False
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of either text, or of both; a ``gap`` stands for lines that are left out."""
+class DiffLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of one text, or of both; a ``gap`` stands for lines that are left out."""
 
     side: Literal["both", "expected", "actual", "gap"]
     parts: tuple[Part, ...] = ()
@@ -44,52 +46,55 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(part.text for part in self.parts)
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in a JSON value: ``missing`` (only expected), ``unexpected`` (only there), or ``changed``."""
+class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in a JSON value: ``missing`` (only expected), ``unexpected`` (only actual), or ``changed``."""
 
     path: str
+    """Empty for two values that are not compared part by part."""
     kind: Literal["missing", "unexpected", "changed"]
     expected: object = None
     actual: object = None
 
 
-class Texts(msgspec.Struct, frozen=True):
+class TextDiff(msgspec.Struct, frozen=True):
     """How two texts differ."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[DiffLine, ...]
 
 
-class Values(msgspec.Struct, frozen=True):
+class ValueDiff(msgspec.Struct, frozen=True):
     """How two JSON values differ."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ValueChange, ...]
 
 
-Difference = Texts | Values
+Difference = TextDiff | ValueDiff
 
 
 def difference_of(check: Check) -> Difference | None:
-    """How what came differs from what was expected, where the expectation is a value and not a rule."""
-    expected = check.expected
+    """Return how a failed check's values differ; None if its sentence says that, or if it expects no value."""
+    expected, found = check.expected, None
     if isinstance(expected, dict) and expected.keys() == {"equals"}:
-        expected = expected["equals"]
-    elif is_matcher(expected) or check.name in RULES:
-        return None
-    return difference(expected, check.actual)
+        found = difference(expected["equals"], check.actual)
+    elif not is_matcher(expected) and check.name not in _RULES:
+        found = difference(expected, check.actual)
+    if found is None and expected is not None and check.name not in _RULES and not says_it_all(check):
+        return ValueDiff((ValueChange(path="", kind="changed", expected=expected, actual=check.actual),))
+    return found
 
 
 def says_it_all(check: Check) -> bool:
-    """Whether the sentence holds both values whole or in part, so that beside a difference it tells nothing new."""
+    """Return whether a check's sentence holds both values, whole or shortened."""
     return all(shown(plain(value)) in check.problem for value in (check.expected, check.actual))
 
 
 def difference(expected: object, actual: object) -> Difference | None:
-    """How two values differ, if they are of a kind that is compared part by part."""
+    """Return how two values differ, if they are of a kind that is compared part by part."""
     match expected, actual:
         case str(), str():
-            return Texts(tuple(compare_texts(expected, actual)))
+            return TextDiff(tuple(compare_texts(expected, actual)))
         case (dict(), dict()) | (list() | tuple(), list() | tuple()):
-            return Values(tuple(_first(_MOST_CHANGES, compare_values(expected, actual))))
+            return ValueDiff(tuple(islice(compare_values(expected, actual), _MOST_CHANGES)))
         case _:
             return None
 
@@ -97,49 +102,44 @@ def difference(expected: object, actual: object) -> Difference | None:
 # --- texts --------------------------------------------------------------------------------------------------------
 
 
-def compare_texts(expected: str, actual: str, *, context: int = CONTEXT) -> list[Line]:
-    """Both texts in one, line by line; of long runs of equal lines only the ends."""
+def compare_texts(expected: str, actual: str, *, context: int = CONTEXT) -> list[DiffLine]:
+    """Return both texts in one, line by line, without the equal lines far from a difference."""
     ours, theirs = expected.split("\n"), actual.split("\n")
     before = _common(ours, theirs)
     after = _common(ours[before:][::-1], theirs[before:][::-1])
-    middle = _compare(ours[before : len(ours) - after], theirs[before : len(theirs) - after])
-    whole = [*map(_equal, ours[:before]), *middle, *map(_equal, ours[len(ours) - after :])]
-    return _folded(whole, context)
+    start = max(before - context, 0)
+    end = before + _LONGEST_TEXT
+    uncompared = max(len(ours), len(theirs)) - after - end
+    left, right = ours[start : len(ours) - after][: end - start], theirs[start : len(theirs) - after][: end - start]
+    lines: list[DiffLine] = []
+    told = -start
+    for group in SequenceMatcher(None, left, right, autojunk=False).get_grouped_opcodes(context):
+        lines += _gap(group[0][1] - told)
+        for kind, i, j, k, m in group:
+            lines += _equal(left[i:j]) if kind == "equal" else _replaced(left[i:j], right[k:m])
+        told = group[-1][2]
+    lines += _gap(len(left) - told + max(uncompared, 0))
+    return [*lines, *_equal(ours[len(ours) - after :][:context]), *_gap(after - context)]
 
 
-def _common(ours: Sequence[str], theirs: Sequence[str]) -> int:
-    length = 0
-    for one, other in zip(ours, theirs, strict=False):
-        if one != other:
-            break
-        length += 1
-    return length
+def _common(ours: list[str], theirs: list[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
 
 
-def _compare(ours: list[str], theirs: list[str]) -> Iterator[Line]:
-    rest = (ours[_LONGEST_TEXT:], theirs[_LONGEST_TEXT:])
-    ours, theirs = ours[:_LONGEST_TEXT], theirs[:_LONGEST_TEXT]
-    for kind, i, j, k, m in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
-        if kind == "equal":
-            yield from map(_equal, ours[i:j])
-        else:
-            yield from _replaced(ours[i:j], theirs[k:m])
-    if any(rest):
-        yield Line(side="gap", left_out=max(map(len, rest)))
+def _gap(size: int) -> list[DiffLine]:
+    return [DiffLine(side="gap", left_out=size)] if size > 0 else []
 
 
-def _replaced(ours: list[str], theirs: list[str]) -> Iterator[Line]:
-    removed: list[Line] = []
-    added: list[Line] = []
-    for one, other in zip(ours, theirs, strict=False):
-        left, right = _marked(one, other)
-        removed.append(Line(side="expected", parts=left))
-        added.append(Line(side="actual", parts=right))
-    shorter = len(removed)
-    yield from removed
-    yield from (Line(side="expected", parts=(Part(text),)) for text in ours[shorter:])
-    yield from added
-    yield from (Line(side="actual", parts=(Part(text),)) for text in theirs[shorter:])
+def _equal(texts: list[str]) -> list[DiffLine]:
+    return [DiffLine(side="both", parts=(Part(text),)) for text in texts]
+
+
+def _replaced(ours: list[str], theirs: list[str]) -> Iterator[DiffLine]:
+    pairs = [_marked(one, other) for one, other in zip(ours, theirs, strict=False)]
+    for number, text in enumerate(ours):
+        yield DiffLine(side="expected", parts=pairs[number][0] if number < len(pairs) else (Part(text),))
+    for number, text in enumerate(theirs):
+        yield DiffLine(side="actual", parts=pairs[number][1] if number < len(pairs) else (Part(text),))
 
 
 def _marked(one: str, other: str) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
@@ -150,42 +150,17 @@ def _marked(one: str, other: str) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
     if matcher.ratio() < _ALIKE:
         return (Part(one),), (Part(other),)
-    left: list[Part] = []
-    right: list[Part] = []
-    for kind, i, j, k, m in matcher.get_opcodes():
-        marked = kind != "equal"
-        left += [Part("".join(ours[i:j]), marked)] if j > i else []
-        right += [Part("".join(theirs[k:m]), marked)] if m > k else []
+    codes = matcher.get_opcodes()
+    left = (Part("".join(ours[i:j]), kind != "equal") for kind, i, j, _, _ in codes if j > i)
+    right = (Part("".join(theirs[k:m]), kind != "equal") for kind, _, _, k, m in codes if m > k)
     return tuple(left), tuple(right)
-
-
-def _equal(text: str) -> Line:
-    return Line(side="both", parts=(Part(text),))
-
-
-def _folded(lines: list[Line], context: int) -> list[Line]:
-    near = {
-        place
-        for number, line in enumerate(lines)
-        if line.side != "both"
-        for place in range(number - context, number + context + 1)
-    }
-    folded: list[Line] = []
-    for number, line in enumerate(lines):
-        if number in near:
-            folded.append(line)
-        elif folded and folded[-1].side == "gap" and number - 1 not in near:
-            folded[-1] = Line(side="gap", left_out=folded[-1].left_out + 1)
-        else:
-            folded.append(Line(side="gap", left_out=1))
-    return folded
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------------
 
 
-def compare_values(expected: object, actual: object, path: str = "$") -> Iterator[Change]:
-    """Every place where two JSON values differ. ``1`` and ``1.0`` are the same number, ``true`` is none."""
+def compare_values(expected: object, actual: object, path: str = "$") -> Iterator[ValueChange]:
+    """Yield every place where two JSON values differ. 1 equals 1.0, and true equals no number."""
     match plain(expected), plain(actual):
         case dict() as ours, dict() as theirs:
             yield from _compare_objects(ours, theirs, path)
@@ -193,66 +168,45 @@ def compare_values(expected: object, actual: object, path: str = "$") -> Iterato
             yield from _compare_lists(ours, theirs, path)
         case ours, theirs:
             if _key(ours) != _key(theirs):
-                yield Change(path=path, kind="changed", expected=ours, actual=theirs)
+                yield ValueChange(path=path, kind="changed", expected=ours, actual=theirs)
 
 
-def _compare_objects(ours: Mapping[str, object], theirs: Mapping[str, object], path: str) -> Iterator[Change]:
+def _compare_objects(ours: Mapping[str, object], theirs: Mapping[str, object], path: str) -> Iterator[ValueChange]:
     for name in dict.fromkeys([*ours, *theirs]):
-        place = path + _step(name)
+        place = path + (f".{name}" if _NAME.fullmatch(name) else f"[{compact(name)}]")
         if name not in theirs:
-            yield Change(path=place, kind="missing", expected=ours[name])
+            yield ValueChange(path=place, kind="missing", expected=ours[name])
         elif name not in ours:
-            yield Change(path=place, kind="unexpected", actual=theirs[name])
+            yield ValueChange(path=place, kind="unexpected", actual=theirs[name])
         else:
             yield from compare_values(ours[name], theirs[name], place)
 
 
-def _compare_lists(ours: list[object], theirs: list[object], path: str) -> Iterator[Change]:
-    for i, k in _pairs(ours, theirs):
-        if k is None:
-            assert i is not None
-            yield Change(path=f"{path}[{i}]", kind="missing", expected=ours[i])
-        elif i is None:
-            yield Change(path=f"{path}[{k}]", kind="unexpected", actual=theirs[k])
-        else:
-            yield from compare_values(ours[i], theirs[k], f"{path}[{k}]")
-
-
-def _pairs(ours: list[object], theirs: list[object]) -> Iterator[tuple[int | None, int | None]]:
-    """Which items belong together, so that one item too many does not make all that follow differ."""
+def _compare_lists(ours: list[object], theirs: list[object], path: str) -> Iterator[ValueChange]:
+    # Items are matched first, so that one item too many does not make all that follow differ.
     if max(len(ours), len(theirs)) > _LONGEST_LIST:
         blocks = [(0, len(ours), 0, len(theirs))]
     else:
         matcher = SequenceMatcher(None, [*map(_key, ours)], [*map(_key, theirs)], autojunk=False)
-        blocks = [(i, j, k, m) for _, i, j, k, m in matcher.get_opcodes()]
+        blocks = [(i, j, k, m) for kind, i, j, k, m in matcher.get_opcodes() if kind != "equal"]
     for i, j, k, m in blocks:
-        together = min(j - i, m - k)
-        yield from ((i + n, k + n) for n in range(together))
-        yield from ((n, None) for n in range(i + together, j))
-        yield from ((None, n) for n in range(k + together, m))
+        pairs = min(j - i, m - k)
+        for n in range(pairs):
+            yield from compare_values(ours[i + n], theirs[k + n], f"{path}[{k + n}]")
+        for n in range(i + pairs, j):
+            yield ValueChange(path=f"{path}[{n}]", kind="missing", expected=ours[n])
+        for n in range(k + pairs, m):
+            yield ValueChange(path=f"{path}[{n}]", kind="unexpected", actual=theirs[n])
 
 
 def _key(value: object) -> str:
-    """Equal for equal JSON."""
+    """A text that is equal for equal JSON."""
     match value:
-        case bool() | None | str():
-            return compact(value)
-        case int():
-            return str(value)
-        case float():
-            return str(int(value)) if value.is_integer() else repr(value)
+        case float() if value.is_integer():
+            return str(int(value))
         case dict():
             return "{" + ",".join(f"{compact(name)}:{_key(value[name])}" for name in sorted(value)) + "}"
         case list():
             return "[" + ",".join(map(_key, value)) + "]"
         case _:
-            raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def _step(name: str) -> str:
-    return f".{name}" if _NAME.fullmatch(name) else f"[{compact(name)}]"
-
-
-def _first(most: int, changes: Iterator[Change]) -> Iterator[Change]:
-    for _, change in zip(range(most), changes, strict=False):
-        yield change
+            return compact(value)

@@ -1,8 +1,9 @@
-"""What came from a server, made harmless: text that cannot steer a terminal, and data that is only JSON.
+"""Make a server's text and data harmless: text that cannot steer a terminal, and data that is only JSON.
 
-Everything that a report shows passes through here. A token is shown by its length alone.
+All that a report shows passes through here. A token is shown by its length alone.
 """
 
+import json
 import math
 import re
 import unicodedata
@@ -12,9 +13,9 @@ from typing import Final
 import msgspec
 
 _KEPT: Final = frozenset("\n\t\u200d")
-"""Lines, tabs, and what joins emoji."""
-_WRITTEN_OUT: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_NO_CHARACTERS: Final = frozenset("\ufffe\uffff")
+"""Line ends, tabs, and the joiner of emoji."""
+_ESCAPED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_NOT_XML: Final = frozenset("\ufffe\uffff")
 """Not allowed in XML 1.0 (section 2.2)."""
 _RUNNER_COMMAND: Final = re.compile(r"##(?=\[)")
 """GitHub's runner obeys ``##[command]`` wherever a line of the log holds it."""
@@ -25,41 +26,47 @@ _DEEPEST: Final = 60
 
 
 def visible(text: str) -> str:
-    """The text with everything that moves a cursor, hides letters or commands a CI runner written as escapes."""
+    """Escape what moves a cursor, hides letters or commands a CI runner."""
     if not (text.isascii() and text.isprintable()):
         text = "".join(letter if _is_harmless(letter) else _escape(letter) for letter in text)
     return _RUNNER_COMMAND.sub(r"#\\x23", text)
 
 
 def line(text: str) -> str:
-    """The text on one line."""
+    """Return the text on one line, harmless."""
     return " ".join(visible(text).split())
 
 
 def shortened(text: str, *, letters: int, lines: int) -> str:
-    """The text's beginning, and how much is left out."""
+    """Return the text's beginning, and how much is left out."""
     kept = "\n".join(text[:letters].split("\n")[:lines])
     left_out = len(text) - len(kept)
     return f"{kept}…\n({left_out:,} more characters)" if left_out else kept
 
 
 def plain(value: object) -> object:
-    """The value as JSON can hold it: no token, no half a character, no number beyond, no depth without end."""
+    """Return the value as JSON can hold it: without tokens, lone surrogates, infinite numbers or endless depth."""
     return _plain(value, 0)
 
 
 def compact(value: object) -> str:
-    """JSON on one line, as people write it: ``{"env": "prod"}``."""
-    return _written(value, indent=None)
+    """Return JSON on one line, as people write it: ``{"env": "prod"}``."""
+    return _dumped(value, indent=None)
 
 
 def indented(value: object) -> str:
-    """JSON over several lines."""
-    return _written(value, indent=2)
+    """Return JSON over several lines."""
+    return _dumped(value, indent=2)
+
+
+def fitted(value: object, letters: int) -> str:
+    """Return JSON on one line if it fits, else over several."""
+    text = compact(value)
+    return text if len(text) <= letters else indented(value)
 
 
 def duration(seconds: float) -> str:
-    """``12 ms``, ``1.3 s``, ``2 min 5 s``."""
+    """Return ``12 ms``, ``1.3 s`` or ``2 min 5 s``."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 99.95:
@@ -69,14 +76,12 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 round``, ``2 rounds``."""
+    """Return ``1 round`` or ``2 rounds``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _is_harmless(letter: str) -> bool:
-    if letter in _KEPT:
-        return True
-    return unicodedata.category(letter) not in _WRITTEN_OUT and letter not in _NO_CHARACTERS
+    return letter in _KEPT or (unicodedata.category(letter) not in _ESCAPED and letter not in _NOT_XML)
 
 
 def _escape(letter: str) -> str:
@@ -84,9 +89,8 @@ def _escape(letter: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _written(value: object, *, indent: int | None) -> str:
-    import json  # msgspec writes no number beyond 64 bits, and nothing with spaces
-
+def _dumped(value: object, *, indent: int | None) -> str:
+    # msgspec writes no number beyond 64 bits, and no spaces.
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
@@ -99,15 +103,15 @@ def _plain(value: object, depth: int) -> object:
         case float():
             return value if math.isfinite(value) else str(value)
         case str():
-            return _whole(value)
+            return _encodable(value)
         case Mapping():
-            return {_whole(str(key)): _member(key, item, depth + 1) for key, item in value.items()}
+            return {_encodable(str(key)): _member(key, item, depth + 1) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():
             return [_plain(item, depth + 1) for item in value]
         case msgspec.Struct():
             return _plain(msgspec.to_builtins(value, enc_hook=str), depth)
         case _:
-            return _whole(str(value))
+            return _encodable(str(value))
 
 
 def _member(key: object, value: object, depth: int) -> object:
@@ -116,5 +120,5 @@ def _member(key: object, value: object, depth: int) -> object:
     return _plain(value, depth)
 
 
-def _whole(text: str) -> str:
+def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()

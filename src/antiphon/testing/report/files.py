@@ -1,6 +1,5 @@
-"""The report for programs: JSON, with its version in it. ``docs/testing/reports.md`` describes every member."""
+"""Reports for programs: JSON, JUnit's XML, and the annotations of GitHub."""
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,42 +10,43 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from antiphon.testing.outcome import Check, Outcome, Place, Summary, Turn
-from antiphon.testing.report.escaping import line, plain, visible
-from antiphon.testing.report.text import Row, brief, facts, tell_log, tell_problems, tell_turns
+from antiphon.testing.report.escaping import indented, line, visible
+from antiphon.testing.report.text import Row, brief, facts, log_rows, problem_rows, turn_rows
 from antiphon.types import JsonObject
 
 VERSION: Final = 1
-"""Grows when a member is renamed, removed or changes its meaning; new members come without."""
+"""Of the JSON report. Grows when a member is renamed, removed or changes its meaning, not when one is added."""
+_LONGEST_ANNOTATION: Final = 4_000
+"""Letters; GitHub cuts longer annotations off."""
+
+
+# --- JSON: docs/testing/reports.md describes every member -----------------------------------------------------------
 
 
 def render_json(summary: Summary) -> str:
-    """The whole run as JSON text."""
-    return json.dumps(plain(document(summary)), ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-
-
-def document(summary: Summary) -> JsonObject:
-    """The whole run, as JSON has it."""
-    return {
+    """Return the whole run as JSON text."""
+    report = {
         "format": "antiphon-test-report",
         "version": VERSION,
         "started": datetime.fromtimestamp(summary.started, UTC).isoformat(timespec="milliseconds"),
-        "seconds": _rounded(summary.seconds),
+        "seconds": round(summary.seconds, 6),
         "passed": summary.passed,
         "counts": {status: summary.count(status) for status in ("passed", "failed", "broken", "skipped")},
         "unstarted": list(summary.unstarted),
         "tests": [_test(outcome) for outcome in summary.outcomes],
     }
+    return indented(report) + "\n"
 
 
 def _test(outcome: Outcome) -> JsonObject:
     return {
         "name": outcome.name,
         "suite": outcome.suite,
-        **_placed(outcome.place),
+        **_place(outcome.place),
         "status": outcome.status,
         "era": outcome.era,
         "tags": list(outcome.tags),
-        "seconds": _rounded(outcome.seconds),
+        "seconds": round(outcome.seconds, 6),
         "problem": outcome.problem,
         "checks": [_check(check) for check in outcome.checks],
         "rounds": [_round(turn) for turn in outcome.turns],
@@ -58,60 +58,47 @@ def _check(check: Check) -> JsonObject:
     told: JsonObject = {"name": check.name, "passed": check.passed}
     if not check.passed:
         told |= {"problem": check.problem, "expected": check.expected, "actual": check.actual}
-    return told | (_placed(check.place) if check.place else {})
+    return told | (_place(check.place) if check.place else {})
 
 
 def _round(turn: Turn) -> JsonObject:
-    told: JsonObject = {"method": turn.method, "params": turn.params, "seconds": _rounded(turn.seconds)}
-    if turn.answers:
-        told["answers"] = turn.answers
-    if turn.questions:
-        told["questions"] = turn.questions
-    if turn.result is not None:
-        told["result"] = turn.result
-    if turn.error is not None:
-        told["error"] = turn.error
+    told: JsonObject = {"method": turn.method, "params": turn.params, "seconds": round(turn.seconds, 6)}
+    told |= {name: value for name, value in (("answers", turn.answers), ("questions", turn.questions)) if value}
+    told |= {name: value for name, value in (("result", turn.result), ("error", turn.error)) if value is not None}
     return told
 
 
-def _placed(place: Place) -> JsonObject:
+def _place(place: Place) -> JsonObject:
     return {"file": str(place.file), "line": place.line, "column": place.column}
 
 
-def _rounded(seconds: float) -> float:
-    return round(seconds, 6)
-
-
-# The report for GitHub: annotations, which its runner puts beside the lines of a pull request.
-
-
-_LONGEST: Final = 4_000
-"""Letters of one annotation; GitHub cuts longer ones off without a word."""
+# --- GitHub: its runner puts annotations next to the lines of a pull request ----------------------------------------
 
 
 def render_github(summary: Summary, *, root: Path | None = None) -> str:
-    """A line for every test that did not pass. Paths are told from ``root``, the repository, which the runner names."""
+    """Return a line for every test that did not pass.
+
+    Paths are relative to ``root``. Default: the repository that the runner names, or the working directory.
+    """
     root = root or Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
-    return "".join(
-        _annotation(outcome, root) + "\n" for outcome in summary.outcomes if outcome.status in {"failed", "broken"}
-    )
+    failed = (outcome for outcome in summary.outcomes if outcome.status in {"failed", "broken"})
+    return "".join(f"{_annotation(outcome, root)}\n" for outcome in failed)
 
 
 def _annotation(outcome: Outcome, root: Path) -> str:
-    place = _place(outcome)
+    # At the first check that failed, or else at the test.
+    place = next((check.place for check in outcome.failures if check.place is not None), outcome.place)
     properties = {
         "file": _path(place.file, root),
         "line": str(place.line),
         "col": str(place.column),
         "title": f"{line(outcome.name)} {outcome.status}",
     }
-    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::error {written}::{_data(_message(outcome))}"
-
-
-def _place(outcome: Outcome) -> Place:
-    """Where the first check stands that failed, or else the test."""
-    return next((check.place for check in outcome.failures if check.place is not None), outcome.place)
+    written = ",".join(f"{name}={_escaped_property(value)}" for name, value in properties.items())
+    message = "\n".join(map(str, problem_rows(outcome))) or brief(outcome)
+    if len(message) > _LONGEST_ANNOTATION:
+        message = message[:_LONGEST_ANNOTATION] + "…"
+    return f"::error {written}::{_escaped(message)}"
 
 
 def _path(file: Path, root: Path) -> str:
@@ -121,30 +108,24 @@ def _path(file: Path, root: Path) -> str:
     return visible(str(file).replace(os.sep, "/"))
 
 
-def _message(outcome: Outcome) -> str:
-    told = "\n".join(map(str, tell_problems(outcome))) or brief(outcome)
-    return told if len(told) <= _LONGEST else told[:_LONGEST] + "…"
-
-
-def _data(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escaped_property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
 
 
-# The report for CI servers: JUnit's XML, as Jenkins, GitLab and others read it (the schema ``junit-10.xsd``).
+# --- JUnit's XML, as Jenkins, GitLab and others read it (the schema junit-10.xsd) -----------------------------------
 
 
 def render_junit(summary: Summary) -> str:
-    """The whole run as an XML document."""
+    """Return the whole run as an XML document."""
     about = {"name": "antiphon test", **_counts(summary.outcomes), "time": _time(summary.seconds)}
     root = ET.Element("testsuites", about)
-    named = _names(summary.outcomes)
-    # A suite whose tests ran in parallel with another's is still one suite.
-    ordered = sorted(zip(summary.outcomes, named, strict=True), key=lambda pair: pair[0].suite)
-    for suite, pairs in groupby(ordered, key=lambda pair: pair[0].suite):
+    named = zip(summary.outcomes, _names(summary.outcomes), strict=True)
+    # Tests of several suites that ran in parallel are not in the order of the suites.
+    for suite, pairs in groupby(sorted(named, key=lambda pair: pair[0].suite), key=lambda pair: pair[0].suite):
         _suite(root, suite, list(pairs), summary.started)
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
@@ -167,37 +148,23 @@ def _suite(root: ET.Element, name: str, pairs: Sequence[tuple[Outcome, str]], st
 
 def _case(suite: ET.Element, outcome: Outcome, name: str) -> None:
     case = ET.SubElement(suite, "testcase", name=name, classname=line(outcome.suite), time=_time(outcome.seconds))
-    match outcome.status:
-        case "failed":
-            _add(case, "failure", _lines(tell_problems(outcome)), outcome, type="failed")
-        case "broken":
-            _add(case, "error", _lines(tell_problems(outcome)), outcome, type="broken")
-        case "skipped":
-            ET.SubElement(case, "skipped", message=brief(outcome))
-        case "passed":
-            pass
+    if outcome.status in {"failed", "broken"}:
+        tag = "failure" if outcome.status == "failed" else "error"
+        element = ET.SubElement(case, tag, message=brief(outcome), type=outcome.status)
+        element.text = f"{facts(outcome)}\n\n{_text(problem_rows(outcome))}"
+    elif outcome.status == "skipped":
+        ET.SubElement(case, "skipped", message=brief(outcome))
     if outcome.turns:
-        ET.SubElement(case, "system-out").text = _lines(tell_turns(outcome.turns))
+        ET.SubElement(case, "system-out").text = _text(turn_rows(outcome.turns))
     if outcome.log.strip():
-        ET.SubElement(case, "system-err").text = _lines(tell_log(outcome.log))
-
-
-def _add(case: ET.Element, tag: str, text: str, outcome: Outcome, *, type: str) -> None:  # noqa: A002 -- JUnit's word
-    element = ET.SubElement(case, tag, message=brief(outcome), type=type)
-    element.text = f"{facts(outcome)}\n\n{text}"
+        ET.SubElement(case, "system-err").text = _text(log_rows(outcome.log))
 
 
 def _names(outcomes: Sequence[Outcome]) -> list[str]:
-    """Each with its era where a test ran in both, so that a CI server does not take one for the other."""
+    """Return the names, with the era where a test ran in both: a CI server tells tests apart by their names."""
     times = Counter((outcome.suite, outcome.name) for outcome in outcomes)
-    return [
-        line(
-            f"{outcome.name} [{outcome.era}]"
-            if times[outcome.suite, outcome.name] > 1 and outcome.era
-            else outcome.name
-        )
-        for outcome in outcomes
-    ]
+    eras = (outcome.era if times[outcome.suite, outcome.name] > 1 else "" for outcome in outcomes)
+    return [line(f"{one.name} [{era}]" if era else one.name) for one, era in zip(outcomes, eras, strict=True)]
 
 
 def _counts(outcomes: Sequence[Outcome]) -> dict[str, str]:
@@ -205,7 +172,7 @@ def _counts(outcomes: Sequence[Outcome]) -> dict[str, str]:
     return {"tests": str(len(outcomes)), "failures": str(states["failed"]), "errors": str(states["broken"])}
 
 
-def _lines(rows: Iterable[Row]) -> str:
+def _text(rows: Iterable[Row]) -> str:
     return visible("\n".join(map(str, rows)))
 
 

@@ -1,20 +1,20 @@
-"""The report for people: a line for every test as it ends, and the whole story of those that did not pass."""
+"""The report for a terminal: a line for every test as it ends, and all of those that did not pass."""
 
 import io
 import os
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 from rich.console import Console
 from rich.text import Text
 
 from antiphon.testing.outcome import Outcome, Status, Summary
 from antiphon.testing.report.escaping import counted, duration, line
-from antiphon.testing.report.text import Row, Span, facts, tell, tell_turns
+from antiphon.testing.report.text import Row, Span, facts, outcome_rows, turn_rows
 
 WIDTH: Final = 100
-"""Columns where no terminal says how many there are."""
+"""Columns of a report that no terminal shows."""
 _NARROW: Final = 60
 _INDENT: Final = "  "
 
@@ -41,30 +41,31 @@ _ASCII: Final = str.maketrans({"✓": "+", "✗": "x", "▶": ">", "◀": "<", "
 
 
 def render(summary: Summary, *, verbose: bool = False, color: bool = False, width: int = WIDTH) -> str:
-    """The whole report at once; ``color`` adds the control sequences of a terminal."""
-    sheet = io.StringIO()
-    # A page of text is not this process's terminal: no variable of the environment changes it.
-    console = Console(
-        file=sheet, width=width, force_terminal=color, color_system="truecolor" if color else None, _environ={}
-    )
-    printer = Printer(console, verbose=verbose)
+    """Return the whole report; ``color`` adds the control sequences of a terminal."""
+    file = io.StringIO()
+    system: Literal["truecolor"] | None = "truecolor" if color else None
+    # The environment describes this process's terminal, not this text.
+    console = Console(file=file, width=width, force_terminal=color, color_system=system, _environ={})
+    printer = ReportPrinter(console, verbose=verbose)
     for outcome in summary.outcomes:
         printer.ended(outcome)
     printer.finish(summary)
-    return sheet.getvalue()
+    return file.getvalue()
 
 
 def console() -> Console:
-    """Stdout: colours only where a terminal shows them and ``NO_COLOR`` does not forbid it."""
-    # FORCE_COLOR is for CI logs, which show colours and are no terminal.
+    """Return a console on stdout, with colours on a terminal unless ``NO_COLOR`` is set.
+
+    ``FORCE_COLOR`` adds them elsewhere: CI logs show colours.
+    """
     on_stdout = Console(highlight=False, emoji=False, markup=False)
     if not on_stdout.is_terminal and "COLUMNS" not in os.environ:
         on_stdout.width = WIDTH
     return on_stdout
 
 
-class Printer:
-    """Prints a run while it goes on."""
+class ReportPrinter:
+    """Print a run while it goes on."""
 
     def __init__(self, console: Console, *, verbose: bool = False) -> None:
         self._console = console
@@ -73,7 +74,7 @@ class Printer:
         self._encoding = console.encoding
 
     def ended(self, outcome: Outcome) -> None:
-        """One test has ended: its line, below the name of its suite."""
+        """Print the line of a test that has ended, below the name of its suite."""
         if outcome.suite != self._suite:
             if self._suite is not None:
                 self._print(Text())
@@ -81,38 +82,38 @@ class Printer:
             self._rows([Row(Span(""), (Span(line(outcome.suite), "strong"),), "│ ")])
         self._print(self._headline(outcome))
         if self._verbose and outcome.status == "passed":
-            self._rows(tell_turns(outcome.turns), indent=_INDENT * 2)
+            self._rows(turn_rows(outcome.turns), indent=_INDENT * 2)
 
     def finish(self, summary: Summary) -> None:
-        """The story of every test that did not pass, and the sum."""
+        """Print all of every test that did not pass, and the counts."""
         for outcome in summary.outcomes:
             if outcome.status in {"failed", "broken"}:
-                self._story(outcome)
+                self._details(outcome)
         if self._suite is not None:
             self._print(Text())
-        self._print(self._sum(summary))
+        self._print(self._counts(summary))
 
     def _headline(self, outcome: Outcome) -> Text:
         mark, style = _STATUSES[outcome.status]
-        head = Text(f"{_INDENT}{self._drawn(mark)} ", style)
-        name = Text(self._drawn(line(outcome.name)), "" if outcome.status == "passed" else style)
+        head = Text(f"{_INDENT}{self._encoded(mark)} ", style)
+        name = Text(self._encoded(line(outcome.name)), "" if outcome.status == "passed" else style)
         if outcome.status == "skipped" and outcome.problem:
-            name.append(self._drawn(f" ({line(outcome.problem)})"))
-        about = self._drawn(_about(outcome, is_narrow=self._console.width < _NARROW))
+            name.append(self._encoded(f" ({line(outcome.problem)})"))
+        about = self._encoded(_about(outcome, is_narrow=self._console.width < _NARROW))
         room = self._console.width - head.cell_len - len(about) - 2
         self._shorten(name, room)
         return Text.assemble(head, name, " " * (room + 2 - name.cell_len), (about, "dim"))
 
-    def _story(self, outcome: Outcome) -> None:
+    def _details(self, outcome: Outcome) -> None:
         _, style = _STATUSES[outcome.status]
-        title = Text(f"{self._drawn('──')} {outcome.status} ", style)
-        title.append(self._drawn(line(outcome.name)), f"bold {style}")
+        title = Text(f"{self._encoded('──')} {outcome.status} ", style)
+        title.append(self._encoded(line(outcome.name)), f"bold {style}")
         self._shorten(title, self._console.width - 4)
-        title.append(" " + self._drawn("─") * (self._console.width - title.cell_len - 1), style)
+        title.append(" " + self._encoded("─") * (self._console.width - title.cell_len - 1), style)
         self._print(Text())
         self._print(title)
         self._rows([Row(Span(""), (Span(facts(outcome), "dim"),), "│ "), Row(Span(""))])
-        self._rows(tell(outcome), indent=_INDENT)
+        self._rows(outcome_rows(outcome), indent=_INDENT)
 
     def _rows(self, rows: Iterable[Row], *, indent: str = "") -> None:
         for row in rows:
@@ -120,9 +121,9 @@ class Printer:
                 self._print(text)
 
     def _wrapped(self, row: Row, indent: str) -> Iterable[Text]:
-        lead = Text(indent).append(self._drawn(row.lead.text), _STYLES[row.lead.style])
-        hang = Text(indent).append(self._drawn(row.hang), "dim")
-        body = Text.assemble(*((self._drawn(span.text), _STYLES[span.style]) for span in row.spans))
+        lead = Text(indent).append(self._encoded(row.lead.text), _STYLES[row.lead.style])
+        hang = Text(indent).append(self._encoded(row.hang), "dim")
+        body = Text.assemble(*((self._encoded(span.text), _STYLES[span.style]) for span in row.spans))
         room = max(self._console.width - max(lead.cell_len, hang.cell_len), 10)
         is_short = body.cell_len <= room and "\t" not in body.plain
         first, *rest = [body] if is_short else body.wrap(self._console, room, overflow="fold") or [body]
@@ -130,7 +131,7 @@ class Printer:
         for text in rest:
             yield Text.assemble(hang, text)
 
-    def _sum(self, summary: Summary) -> Text:
+    def _counts(self, summary: Summary) -> Text:
         counts = Counter(outcome.status for outcome in summary.outcomes)
         told = Text()
         for status, (_, style) in _STATUSES.items():
@@ -143,10 +144,10 @@ class Printer:
     def _shorten(self, text: Text, room: int) -> None:
         if text.cell_len > room:
             text.truncate(max(room - 1, 1), overflow="crop")
-            text.append(self._drawn("…"))
+            text.append(self._encoded("…"))
 
-    def _drawn(self, text: str) -> str:
-        """The text as the console's encoding can show it."""
+    def _encoded(self, text: str) -> str:
+        """Return the text as the console's encoding can show it."""
         if self._encoding.lower().startswith("utf"):
             return text
         return text.translate(_ASCII).encode(self._encoding, "backslashreplace").decode(self._encoding)

@@ -1,4 +1,4 @@
-"""What a server says is harmless before anybody shows it."""
+"""What a server says is harmless before it is shown."""
 
 import json
 import math
