@@ -143,10 +143,9 @@ def _reply(cue: Cue) -> JsonObject:
 
 def _older(stage: Stage) -> Link:
     """A recording of an old server, spoken to as one."""
-    from antiphon.legacy.client.link import LegacyLink  # only old recordings need it
-    from antiphon.legacy.client.stdio import PipeWire
+    from antiphon.legacy.client.link import over_pipe  # only old recordings need it
 
-    return LegacyLink(lambda ear: PipeWire(lambda receive, _: _StagePipe(stage, receive), ear))
+    return over_pipe(lambda receive, _: _StagePipe(stage, receive))
 
 
 class _StagePipe:
