@@ -19,7 +19,7 @@ log = logging.getLogger("antiphon.client")
 
 
 class UnclaimedQuestions:
-    """Puts each question to the client once, and one answer or error to the server, whatever becomes of the calls.
+    """Puts each question to the client once, and one answer or error to the server.
 
     The calls that may have asked are its candidates. The server's time for them stops meanwhile. A candidate that ends
     is one no longer. When none is left, and the client gave one of them up, the question was most likely that one's,
