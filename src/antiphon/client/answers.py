@@ -117,7 +117,7 @@ class Answers:
         """One response, to be awaited; CannotAnswer if there is no handler, or its answer does not fit."""
         method, params = request["method"], request.get("params") or {}
         if method == "elicitation/create":
-            # client/elicitation: whatever is not a URL is a form; older servers name no mode.
+            # client/elicitation: every mode but url is a form; older servers name no mode.
             return self._url(key, params, asker) if params.get("mode") == "url" else self._form(key, params, asker)
         if method == "sampling/createMessage":
             return self._sampled(key, params, asker)

@@ -80,7 +80,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Cache:
-    """Fresh results by method and parameters. Kept as bytes, so that nobody changes what the next one gets."""
+    """Fresh results by method and parameters. Kept as bytes, so that a caller cannot change them."""
 
     __slots__ = ("_kept", "age")
 

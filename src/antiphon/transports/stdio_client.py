@@ -155,12 +155,12 @@ class Inbox:
 
     @property
     def logs(self) -> list[JsonObject]:
-        """The log messages that nobody was told of yet."""
+        """The log messages that were not passed on yet."""
         return [message for message in self._messages if message.get("method") == _LOG]
 
     def put(self, message: JsonObject) -> None:
         if self._answered:
-            # Nothing follows a reply; but a log message is anybody's, and is told while there is somebody.
+            # Nothing follows a reply, except a log message: it may belong to any request that is still read.
             if message.get("method") == _LOG and self._tell is not None:
                 self._messages.insert(-1, message)
             return
@@ -328,7 +328,7 @@ class Process(asyncio.SubprocessProtocol):
                 self._on_stray_line(line.decode(errors="replace"))
 
     def _messages(self, line: bytes) -> list[JsonObject]:
-        """What a line says. Not even the beginning of a message is somebody's print: no answer is lost with it."""
+        """The messages of a line; PeerBroken if it begins like one and is broken: a reply must not pass as a print."""
         start = line.lstrip()[:1]
         if start == b"{":
             return [read_message(line)]
@@ -339,13 +339,13 @@ class Process(asyncio.SubprocessProtocol):
         return []
 
     def pass_on(self, inbox: Inbox) -> None:
-        """A request was given up: what it was to tell for others is told by others."""
+        """Give the log messages of a request that was given up to another one."""
         for message in inbox.logs:
             self._sort(message)
 
     def _sort(self, message: JsonObject) -> None:
         if message.get("method") == _LOG:
-            # It does not say whose it is: whoever listens tells it to the client.
+            # It does not name its request: the newest one that listens passes it on.
             inbox = next((inbox for inbox in reversed(self.inboxes.values()) if inbox.listens), None)
         else:
             inbox = self._inbox(message)
@@ -355,7 +355,7 @@ class Process(asyncio.SubprocessProtocol):
             inbox.put(message)
 
     def _inbox(self, message: JsonObject) -> Inbox | None:
-        """Whose message it is: by id, by progress token, by subscription."""
+        """The inbox of a message: by id, by progress token, by subscription."""
         method, params = message.get("method"), _params(message)
         if method is None:
             id_ = message.get("id")
@@ -374,7 +374,7 @@ class Process(asyncio.SubprocessProtocol):
     def _not_understood(self, message: JsonObject) -> Inbox | None:
         """The one request that the server can mean with an error that names none (2026-07-28, basic, Error Responses).
 
-        Where it may be about several, it is nobody's: a request that is answered by mistake may still be carried out.
+        None where it may mean several: a request that is answered by mistake may still be carried out.
         """
         error = message["error"]
         if type(error) is dict and error.get("code") in _UNREADABLE:

@@ -4,8 +4,7 @@ import asyncio
 import itertools
 import json
 
-from antiphon.legacy.client.link import LegacyLink
-from antiphon.legacy.client.stdio import PipeWire
+from antiphon.legacy.client.link import over_pipe
 
 CAPABILITIES = {
     "tools": {"listChanged": True},
@@ -44,7 +43,7 @@ class Old:
         self._serving = {}
 
     def link(self, **options):
-        return LegacyLink(lambda ear: PipeWire(self._laid, ear), **options)
+        return over_pipe(self._laid, **options)
 
     def _laid(self, receive, lost):
         self.say, self.lost = receive, lost

@@ -357,7 +357,7 @@ async def test_a_pinned_old_client_starts_one_process(child):
     make, notes = child
     async with asyncio.timeout(20), Client(make(OLD_CHILDREN["says nothing"]), era="legacy") as client:
         assert (await client.call_tool("x")).text == "done"
-        (process,) = [client._link._session.wire._pipe._process]
+        (process,) = [client._link._session.transport._pipe._process]
         process._signal(9)
         await until(lambda: process.has_ended)
         assert (await client.call_tool("x")).text == "done", "it was started and greeted again"

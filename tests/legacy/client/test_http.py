@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from antiphon import Accepted, CallTimeout, Change, Client, Disconnected, PeerBroken, Refused, Root
 from antiphon.client import listening
 from antiphon.legacy.client import http
-from antiphon.legacy.client.http import HttpWire
+from antiphon.legacy.client.http import HttpTransport
 from antiphon.legacy.client.link import LegacyLink
 from antiphon.transports.http import HttpLink
 from client.hostile import END, STREAM, answer, chunk
@@ -101,7 +101,7 @@ async def test_answers_do_not_wait_behind_the_calls_that_wait_for_them():
     async with OldHttp(post) as server:
 
         def dial(ear):
-            return HttpWire(HttpLink(server.url, max_connections=1), HttpLink(server.url), ear)
+            return HttpTransport(HttpLink(server.url, max_connections=1), HttpLink(server.url), ear)
 
         async with asyncio.timeout(PATIENCE), Client(LegacyLink(dial), elicit=yes) as client:
             results = await asyncio.gather(*[client.call_tool("x") for _ in range(3)])

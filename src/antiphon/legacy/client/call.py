@@ -1,12 +1,11 @@
-"""One request at an old server: what came for it, and what it asks on the way."""
+"""One request at an old server: what came for it, and the questions it asks on the way."""
 
 import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
 
-from antiphon.errors import CallFailed, Disconnected, Refused
+from antiphon.errors import CallFailed
 from antiphon.transports.link import OnNotification, tell
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import KEY, PROGRESS_TOKEN
@@ -16,11 +15,14 @@ GATHERING = 0.005
 MOST_QUESTIONS = 100
 """Questions of one call that may wait at the same time."""
 MOST_NEWS = 10_000
-"""Notifications that may wait while nobody takes them; further ones are dropped."""
+"""Notifications that may wait to be taken; further ones are dropped."""
 
 
-class Call:
-    """A request under way, over all its rounds."""
+class LegacyCall:
+    """A request under way, over all its rounds.
+
+    Its questions are ``waiting`` until ``round`` puts them to the caller, and ``asked`` from then on.
+    """
 
     __slots__ = (
         "_clock",
@@ -28,15 +30,16 @@ class Call:
         "_guessed",
         "_held",
         "_keys",
+        "_moot",
         "_news",
         "_replied",
         "_waiter",
         "asked",
         "asks",
+        "guesses",
         "handle",
         "id",
         "message",
-        "suspicions",
         "urls",
         "waiting",
     )
@@ -45,25 +48,26 @@ class Call:
         self.message = message
         self.id: int = message["id"]
         self.asks = asks
-        """Whether a question on the way can be brought before the caller."""
+        """Whether its questions can be put to the caller."""
         self.handle = handle or f"antiphon/legacy/{self.id}"
-        """What the caller knows it by when it comes back with answers."""
+        """The requestState with which the caller comes back."""
         self.waiting: dict[str, JsonObject] = {}
-        """The requests that the server pushed, by key, and nobody was asked yet."""
+        """The server's requests, by key, that were not put to the caller yet."""
         self.asked: dict[str, JsonObject] = {}
-        """Those that somebody is answering."""
+        """Those that the caller is answering."""
         self.urls: JsonObject | None = None
         """The error of a server that wants URLs visited before the call is made again."""
-        self.suspicions = 0
-        """How many questions there were that may have been its own, or another call's."""
+        self.guesses = 0
+        """How many unclaimed questions may have been its own."""
         self._replied = False
         self._keys: set[str] = set()
         self._guessed: set[str] = set()
         self._held = 0
-        self._clock: Callable[[bool], None] = _no_clock
+        self._clock: Callable[[bool], None] | None = None
         self._news: deque[JsonObject] = deque()
         self._fault: CallFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._moot: asyncio.Future[None] | None = None
 
     @property
     def token(self) -> object:
@@ -72,11 +76,11 @@ class Call:
 
     @property
     def is_over(self) -> bool:
-        """Whether what comes now comes too late."""
+        """Whether it has its reply or failed: what comes now comes too late."""
         return self._replied or self._fault is not None
 
     def put(self, message: JsonObject) -> None:
-        """A notification that belongs to it, or its reply."""
+        """Take a notification that belongs to it, or its reply."""
         if "method" not in message:
             self._replied = True
         elif len(self._news) >= MOST_NEWS:
@@ -85,7 +89,7 @@ class Call:
         self._wake()
 
     def ask(self, request: JsonObject, *, guessed: bool = False) -> bool:
-        """A question that belongs to it, or seems to; False if too many wait already."""
+        """Take a question that belongs to it, or seems to; return False if too many wait already."""
         if len(self.waiting) >= MOST_QUESTIONS:
             return False
         key = self._key(request)
@@ -96,26 +100,29 @@ class Call:
         return True
 
     def give_back(self) -> tuple[list[JsonObject], list[JsonObject]]:
-        """What it leaves open: the questions that are its own, and those that only seemed to be."""
+        """Drop the questions that are open; return those that are its own, and those that only seemed to be."""
+        if not self.asked and not self.waiting:
+            return [], []
         left = self.asked | self.waiting
         self.asked, self.waiting = {}, {}
         own = [request for key, request in left.items() if key not in self._guessed]
         return own, [request for key, request in left.items() if key in self._guessed]
 
-    def suspect(self) -> None:
-        """Somebody is asked what may be its question: until that is cleared up, the server's time does not run."""
-        self.suspicions += 1
+    def hold(self) -> None:
+        """Stop the server's time: an unclaimed question is answered that may be its own."""
+        self.guesses += 1
         self._held += 1
-        if self._held == 1:
+        if self._held == 1 and self._clock is not None:
             self._clock(False)
 
-    def clear(self) -> None:
+    def release(self) -> None:
+        """Undo one ``hold``."""
         self._held -= 1
-        if not self._held:
+        if not self._held and self._clock is not None:
             self._clock(True)
 
     def must_visit(self, urls: list[JsonObject], error: JsonObject) -> None:
-        """It is over, with an error that wants these URLs visited before it is made again."""
+        """Ask for these URLs to be visited: the call failed with an error that wants it, and is made again then."""
         self.urls = error
         for request in urls[:MOST_QUESTIONS]:
             self.ask(request)
@@ -125,58 +132,60 @@ class Call:
         self._wake()
 
     def withdraw(self, id_: object) -> None:
-        """The server no longer wants to know."""
+        """Drop the server's request of this id."""
         for questions in (self.waiting, self.asked):
             for key in [key for key, request in questions.items() if request["id"] == id_]:
                 del questions[key]
         self._wake()
 
-    async def moot(self) -> None:
-        """Wait until nobody wants to know any more what was asked: the call is over, or its questions are withdrawn."""
-        while self.asked and not self.is_over:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+    def moot(self) -> "asyncio.Future[None]":
+        """Return what is done when the questions need no answers: the call is over, or they were all withdrawn."""
+        self._moot = asyncio.get_running_loop().create_future()
+        self._wake()
+        return self._moot
 
     async def reply(
         self, on_notification: OnNotification | None = None, clock: Callable[[bool], None] | None = None
     ) -> JsonObject | None:
-        """The server's reply; None when its questions must be answered first."""
-        self._clock = clock or _no_clock
-        if self._held:
-            self._clock(False)
-        try:
-            return await self._reply(on_notification)
-        finally:
-            if self._held:
-                self._clock(True)
-            self._clock = _no_clock
+        """Wait for the server's reply; return None when its questions must be answered first.
 
-    async def _reply(self, on_notification: OnNotification | None) -> JsonObject | None:
-        gathered = False
-        while True:
-            while self._news:
-                message = self._news.popleft()
-                if "method" not in message:
-                    return message
-                await tell(on_notification, message)
-            if self._fault is not None:
-                raise self._fault
-            if self.waiting:
-                if gathered:
+        ``clock`` stops and starts the server's time.
+        """
+        self._clock = clock
+        if self._held and clock is not None:
+            clock(False)
+        try:
+            gathered = False
+            while True:
+                while self._news:
+                    message = self._news.popleft()
+                    if "method" not in message:
+                        return message
+                    await tell(on_notification, message)
+                if self._fault is not None:
+                    raise self._fault
+                if not self.waiting:
+                    self._waiter = asyncio.get_running_loop().create_future()
+                    await self._waiter
+                elif gathered:
                     return None
-                gathered = True
-                await asyncio.sleep(GATHERING)
-                continue
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+                else:
+                    gathered = True
+                    await asyncio.sleep(GATHERING)
+        finally:
+            self._clock = None
+            if self._held and clock is not None:
+                clock(True)
 
     def round(self) -> JsonObject:
-        """The questions that wait, from now on asked, as the result that the modern revision has for them."""
+        """Ask the questions that wait: return them as the result that the modern revision has for them."""
         self.asked, self.waiting = self.waiting, {}
-        return input_required(self.asked, self.handle)
+        # 2026-07-28, basic/patterns/mrtr: questions by key, and the state to come back with.
+        shown = {key: question(request) for key, request in self.asked.items()}
+        return {"resultType": "input_required", "inputRequests": shown, "requestState": self.handle}
 
     def _key(self, request: JsonObject) -> str:
-        """The server's own name for a question; else one out of its text, once in a call."""
+        """The server's own name for a question; else one out of its text, used once in a call."""
         name = given_name(request)
         taken = self.waiting.keys() | self.asked.keys()
         if name is None:
@@ -192,15 +201,13 @@ class Call:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-def input_required(requests: JsonObject, handle: str) -> JsonObject:
-    """2026-07-28, basic/patterns/mrtr: questions by key, and what to come back with."""
-    shown: JsonObject = {key: question(request) for key, request in requests.items()}
-    return {"resultType": "input_required", "inputRequests": shown, "requestState": handle}
+        moot = self._moot
+        if moot is not None and not moot.done() and (self._replied or self._fault is not None or not self.asked):
+            moot.set_result(None)
 
 
 def question(request: JsonObject) -> JsonObject:
+    """A server's request without what belongs to the wire."""
     made: JsonObject = {"method": request["method"]}
     if "params" in request:
         made["params"] = request["params"]
@@ -220,67 +227,3 @@ def text_name(request: JsonObject) -> str:
     message = request.get("params", {}).get("message")
     words = re.findall(r"[a-z0-9]+", message[:200].lower()) if kind == "elicitation" and type(message) is str else []
     return "-".join(words[:6]) or kind
-
-
-def _no_clock(runs: bool) -> None:
-    """Nobody counts the time."""
-
-
-# The Wire: what carries the old messages, both ways; and the Ear that hears what it brings.
-
-
-class SessionLost(Disconnected):
-    """The server knows nothing of the session: it refused a request, which therefore never ran.
-
-    ``refusal`` is what it said, where that may mean something else: if a new session does not help, it did.
-    """
-
-    def __init__(self, message: str, refusal: Refused | None = None) -> None:
-        super().__init__(message)
-        self.refusal = refusal
-
-
-class Ear(Protocol):
-    """Where a wire takes what the server says."""
-
-    def receive(self, message: JsonObject, call: Call | None = None) -> None:
-        """A message, and the call on whose stream it came, where the wire can tell."""
-
-    def missed(self) -> None:
-        """Something may have been said that did not arrive."""
-
-    def retire(self, fault: CallFailed) -> None:
-        """The server takes no more requests here; what it was asked before may still be answered."""
-
-    def ended(self, fault: CallFailed) -> None:
-        """Nothing more will come."""
-
-
-class Wire(Protocol):
-    """One connection to an old server, from ``initialize`` to its end."""
-
-    async def open(self) -> None: ...
-
-    def carry(self, call: Call) -> None:
-        """Send a call's request. Its reply goes to the ear, a failure to the call itself."""
-
-    def drop(self, call: Call) -> None:
-        """Nobody waits for the call any more."""
-
-    async def tell(self, message: JsonObject) -> None:
-        """Send a response or a notification."""
-
-    def agree(self, revision: str) -> None:
-        """Say from now on that this revision is spoken."""
-
-    def listen(self) -> None:
-        """The server may speak unasked from now on."""
-
-    async def hears(self) -> bool:
-        """Whether what belongs to no call can arrive."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-Dial: TypeAlias = Callable[[Ear], Wire]

@@ -1,4 +1,4 @@
-"""The wire over HTTP: a POST for each message, a session in a header, and streams that can be taken up again."""
+"""The transport over HTTP: a POST for each message, a session in a header, and streams that can be resumed."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,8 @@ from typing import Any
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
 from antiphon.http.client import ClientConnection
-from antiphon.legacy.client.call import Call, Ear, SessionLost
+from antiphon.legacy.client.call import LegacyCall
+from antiphon.legacy.client.transport import Receiver, SessionLost
 from antiphon.transports.http import MAX_REPLY, HttpLink, content_type, refused
 from antiphon.transports.link import read_messages
 from antiphon.types import JsonObject
@@ -17,32 +18,32 @@ from antiphon.wire.jsonrpc import encode
 from antiphon.wire.sse import Events
 
 RETRY = 1.0
-"""Seconds before a broken stream is taken up again, where the server names none."""
+"""Seconds before a broken stream is resumed, unless the server names them."""
 SHORTEST_RETRY, LONGEST_RETRY = 0.05, 30.0
-"""Seconds between which that is, and grows while nothing comes of it."""
+"""The least and the most of them; they grow from attempt to attempt."""
 ATTEMPTS = 5
-"""How often in a row a call's stream is taken up again for nothing."""
+"""How often in a row a call's stream is resumed without a new event."""
 HEARING = 2.0
-"""Seconds in which a server either opens its own stream, or is taken to have done so without a word."""
+"""Seconds to wait for a server's own stream; after that, it counts as open."""
 FAREWELL = 2.0
-"""Seconds that a server has to hear that the session is over."""
+"""Seconds that a server has to take the end of the session."""
 
 _OF_THE_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
-"""What the official servers say in a 400 to those who come from a session that they know nothing of."""
+"""What the official servers say in a 400 when they do not know the session."""
 
 log = logging.getLogger("antiphon.client")
 
 
-class HttpWire:
-    """A Wire over the streamable HTTP of the older revisions (2025-11-25, basic/transports)."""
+class HttpTransport:
+    """A Transport over the streamable HTTP of the older revisions (2025-11-25, basic/transports)."""
 
-    def __init__(self, calls: HttpLink, aside: HttpLink, ear: Ear) -> None:
-        # Answers go another way than the calls that wait for them: those may fill all the connections there are.
+    def __init__(self, calls: HttpLink, aside: HttpLink, receiver: Receiver) -> None:
+        # Answers have connections of their own: the calls that wait for them may fill all others.
         self._calls = calls
         self._aside = aside
-        self._ear = ear
+        self._receiver = receiver
         self._headers: dict[str, str] = {}
-        self._readers: dict[Call, asyncio.Task[None]] = {}
+        self._readers: dict[LegacyCall, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._hears: asyncio.Future[bool] | None = None
         self._lost = False
@@ -52,11 +53,11 @@ class HttpWire:
         await self._aside.open()
         self._hears = asyncio.get_running_loop().create_future()
 
-    def carry(self, call: Call) -> None:
+    def carry(self, call: LegacyCall) -> None:
         task = self._readers[call] = self._task(self._carry(call))
         task.add_done_callback(lambda task: self._carried(call, task))
 
-    def drop(self, call: Call) -> None:
+    def drop(self, call: LegacyCall) -> None:
         task = self._readers.pop(call, None)
         if task is not None:
             task.cancel()
@@ -91,7 +92,7 @@ class HttpWire:
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
             if "MCP-Session-Id" in self._headers and not self._lost:
-                # Session Management, 5: a server may refuse this, and nobody is left to mind.
+                # Session Management, 5: a server may refuse this, which changes nothing.
                 with contextlib.suppress(CallFailed, TimeoutError):
                     async with asyncio.timeout(FAREWELL):
                         response = await self._aside.exchange("DELETE", self._headers)
@@ -106,7 +107,7 @@ class HttpWire:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _carried(self, call: Call, task: asyncio.Task[None]) -> None:
+    def _carried(self, call: LegacyCall, task: asyncio.Task[None]) -> None:
         self._readers.pop(call, None)
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("a call could not be carried", exc_info=bug)
@@ -114,7 +115,7 @@ class HttpWire:
 
     # --- a call ---------------------------------------------------------------------------------------------------
 
-    async def _carry(self, call: Call) -> None:
+    async def _carry(self, call: LegacyCall) -> None:
         events = Events(MAX_REPLY, only_messages=True)
         try:
             response = await self._calls.exchange("POST", self._headers, encode(call.message))
@@ -125,20 +126,20 @@ class HttpWire:
         except CallFailed as fault:
             call.fail(fault)
 
-    async def _explained(self, fault: Refused, call: Call) -> Refused:
+    async def _explained(self, fault: Refused, call: LegacyCall) -> Refused:
         """Backwards Compatibility: a server that takes no POST here may be one of the transport before this one."""
         if call.message["method"] != "initialize" or fault.status not in {400, 404, 405}:
             return fault
         if not await speaks_http_sse(self._aside):
             return fault
         return Refused(
-            "The server speaks the HTTP+SSE transport of 2024-11-05, which this client does not: ask whoever runs it"
-            " for the URL of its streamable HTTP transport",
+            "The server speaks the HTTP+SSE transport of 2024-11-05, which this client does not: use the URL of its"
+            " streamable HTTP transport, if it has one",
             status=fault.status,
         )
 
-    async def _read(self, link: HttpLink, response: ClientConnection, events: Events, call: Call) -> bool:
-        """All that a response brings; whether the reply to the call was in it."""
+    async def _read(self, link: HttpLink, response: ClientConnection, events: Events, call: LegacyCall) -> bool:
+        """Take all that a response brings; return whether the reply to the call was in it."""
         answered = False
         try:
             if response.status == 200 and content_type(response) == "text/event-stream":
@@ -157,8 +158,8 @@ class HttpWire:
             link.give_back(response, answered=answered)
         return answered
 
-    async def _heard(self, response: ClientConnection, events: Events, call: Call | None) -> bool:
-        """The messages of a stream, to its end or to the reply that ends it."""
+    async def _heard(self, response: ClientConnection, events: Events, call: LegacyCall | None) -> bool:
+        """Take the messages of a stream; return whether the reply to the call was the last of them."""
         try:
             while chunk := await response.next_chunk():
                 for data in _fed(events, chunk):
@@ -171,25 +172,25 @@ class HttpWire:
             raise Disconnected("The server closed the stream before it had answered")
         return False
 
-    def _received(self, data: bytes, call: Call | None) -> bool:
-        """Pass on all that came at once; whether the reply that a call waits for is among it."""
-        # A batch has no order; the reply goes last, for it ends the call.
+    def _received(self, data: bytes, call: LegacyCall | None) -> bool:
+        """Pass on all messages of an event or body; return whether the reply to the call is among them."""
+        # A batch has no order: pass the reply on last, for it ends the call.
         answered = False
         for message in sorted(read_messages(data), key=lambda message: "method" not in message):
             answered |= self._passed_on(message, call)
         return answered
 
-    def _passed_on(self, message: JsonObject, call: Call | None) -> bool:
+    def _passed_on(self, message: JsonObject, call: LegacyCall | None) -> bool:
         if "method" not in message and call is not None:
             if message.get("id") == call.id or ("error" in message and message.get("id") is None):
                 call.put(message)
                 return True
         else:
-            self._ear.receive(message, call)
+            self._receiver.receive(message, call)
         return False
 
-    async def _take_up(self, events: Events, call: Call) -> None:
-        """Go on with a stream that ended too early (Resumability and Redelivery)."""
+    async def _take_up(self, events: Events, call: LegacyCall) -> None:
+        """Resume a stream that ended before the reply (Resumability and Redelivery)."""
         in_vain = 0
         while in_vain < ATTEMPTS:
             await asyncio.sleep(_pause(events, in_vain))
@@ -219,9 +220,9 @@ class HttpWire:
             raise lost
 
     def _loss(self, response: ClientConnection, body: bytes) -> SessionLost | None:
-        """What a server says to those who come from a session that it ended (Session Management, 3).
+        """The fault, if a response says that the server ended the session (Session Management, 3).
 
-        That is a 404. Some say 400, as to those who name no session at all: it counts if it speaks of that.
+        That is a 404. Some servers answer 400, as to a request without a session: it counts if it speaks of one.
         """
         if "MCP-Session-Id" not in self._headers or response.status not in {400, 404}:
             return None
@@ -232,7 +233,7 @@ class HttpWire:
             return None
         return SessionLost(f"The server ended the session: {refusal}", refusal)
 
-    def _greeted(self, response: ClientConnection, call: Call) -> None:
+    def _greeted(self, response: ClientConnection, call: LegacyCall) -> None:
         """Session Management, 1: the response to ``initialize`` may name a session."""
         session = response.headers.get("mcp-session-id")
         if session is None or call.message["method"] != "initialize":
@@ -254,7 +255,7 @@ class HttpWire:
                 if not await self._listened(events):
                     return
                 if events.last_id is None:
-                    self._ear.missed()
+                    self._receiver.missed()
                 in_vain = in_vain + 1 if events.last_id == seen else 0
                 await asyncio.sleep(_pause(events, in_vain))
         finally:
@@ -263,10 +264,10 @@ class HttpWire:
             elif self._hears.result():
                 self._hears = asyncio.get_running_loop().create_future()
                 self._hears.set_result(False)
-                self._ear.missed()
+                self._receiver.missed()
 
     async def _listened(self, events: Events) -> bool:
-        """One connection of the server's stream, to its end; whether another is worth trying."""
+        """Read one connection of the server's stream to its end; return whether to try another."""
         assert self._hears is not None
         headers = self._headers if events.last_id is None else {**self._headers, "Last-Event-ID": events.last_id}
         try:
@@ -284,13 +285,13 @@ class HttpWire:
             log.warning("the server's stream is broken, and listened to no longer: %s", fault)
             return False
         except CallFailed:
-            pass  # broken off: to be taken up again
+            pass  # broken: to be resumed
         finally:
             self._aside.give_back(response, answered=False)
         return True
 
     async def _may_return(self, response: ClientConnection) -> bool:
-        """Whether the server's own stream is worth trying again, now that it was refused."""
+        """Whether to try the server's own stream again after it was refused."""
         lost: SessionLost | None = None
         if response.status == 404:
             lost = SessionLost("The server ended the session")
@@ -298,12 +299,12 @@ class HttpWire:
             lost = self._loss(response, await response.read(MAX_REPLY))
         if lost is not None:
             self._lost = True
-            self._ear.retire(lost)
+            self._receiver.retire(lost)
         return response.status >= 500
 
 
 def _pause(events: Events, in_vain: int) -> float:
-    """Seconds before a stream is taken up again: the server's own, and more each time that nothing comes of it."""
+    """Seconds before a stream is resumed: the server's own, and more with each attempt without a new event."""
     wait = RETRY if events.retry is None else max(events.retry, SHORTEST_RETRY)
     return wait if not in_vain else max(wait, min(SHORTEST_RETRY * 2 ** min(in_vain, 20), LONGEST_RETRY))
 

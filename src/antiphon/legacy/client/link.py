@@ -1,10 +1,11 @@
-"""The link to an old server: modern requests come in at the top, older ones go out at the bottom.
+"""The link to an old server: takes modern requests, and sends older ones.
 
-A question that the server pushes in the middle of a call comes up as an ``input_required`` result, and goes down again
-with its answer: whoever drives the rounds need not know which era does so.
+A question that the server pushes in the middle of a call is returned as an ``input_required`` result, and the answer is
+sent when the call is resumed: the client's loop is the same for both eras.
 """
 
 import asyncio
+import functools
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,11 +13,20 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from antiphon.errors import CannotAnswer, Disconnected
-from antiphon.legacy.client.call import Call, Dial, Ear, SessionLost, Wire
-from antiphon.legacy.client.session import Listener, Session
+from antiphon.legacy.client.call import LegacyCall
+from antiphon.legacy.client.session import ChangeListener, ClientSession
 from antiphon.legacy.client.translation import modern_reply, urls_in
+from antiphon.legacy.client.transport import (
+    ChildPipe,
+    Connect,
+    MessagePipe,
+    PipeTransport,
+    Receiver,
+    SessionLost,
+    Transport,
+)
 from antiphon.transports.link import Caller, OnNotification, SessionLink, tell
-from antiphon.transports.stdio_client import again
+from antiphon.transports.stdio_client import ChildLink, Lost, Receive, again
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import result
 from antiphon.wire.revisions import LATEST, LOG_LEVEL, REVISIONS
@@ -33,21 +43,21 @@ log = logging.getLogger("antiphon.client")
 class LegacyLink(SessionLink):
     """A Link to a server of the older revisions. ``revision`` pins one of them."""
 
-    def __init__(self, dial: Dial, *, revision: str | None = None) -> None:
-        self._dial = dial
+    def __init__(self, connect: Connect, *, revision: str | None = None) -> None:
+        self._connect = connect
         self._offered = revision or LATEST
         self._accepted = REVISIONS if revision is None else (revision,)
         self._caller = Caller({}, _no_answer, lambda _: None)
-        self._session: Session | None = None
-        self._retired: list[Session] = []
+        self._session: ClientSession | None = None
+        self._retired: list[ClientSession] = []
         self._opening = asyncio.Lock()
         self._ids = itertools.count(1)
-        self._waiting: dict[str, tuple[Session, Call]] = {}
+        self._waiting: dict[str, tuple[ClientSession, LegacyCall]] = {}
 
     @property
     def revision(self) -> str:
-        """What is spoken with the server; what would be, before it was asked."""
-        return self._offered if self._session is None else self._session.welcome.revision
+        """The revision that was agreed on; before that, the one that is offered."""
+        return self._offered if self._session is None else self._session.server.revision
 
     def introduce(self, caller: Caller) -> None:
         self._caller = caller
@@ -70,7 +80,7 @@ class LegacyLink(SessionLink):
         method, params = message["method"], message.get("params", {})
         if method == "server/discover":
             session = await self._living()
-            return result(message["id"], session.welcome.discovery)
+            return result(message["id"], session.server.discovery)
         if method == "subscriptions/listen":
             return await self._listen(message, on_notification)
         if "requestState" in params or "inputResponses" in params:
@@ -78,20 +88,19 @@ class LegacyLink(SessionLink):
         return await self._call(message, on_notification)
 
     def abandon(self, state: str | None, why: BaseException) -> None:
-        """The caller will not come back for a call that it was asked about."""
+        """Leave a call whose questions will not be answered."""
         session, call = self._waiting.pop(state or "", (None, None))
         if session is not None and call is not None:
             session.leave(call, why)
 
     def moot(self, state: str) -> Awaitable[None] | None:
-        """What ends when the questions of a round need no answers any more; None if they always do."""
         _, call = self._waiting.get(state, (None, None))
         return None if call is None or call.urls is not None else call.moot()
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
-    async def _opened(self) -> Session:
-        session = Session(self._dial, self._caller, self._ids)
+    async def _opened(self) -> ClientSession:
+        session = ClientSession(self._connect, self._caller, self._ids)
         try:
             await session.open(self._offered, self._accepted)
         except BaseException:
@@ -99,8 +108,8 @@ class LegacyLink(SessionLink):
             raise
         return session
 
-    async def _living(self) -> Session:
-        """The session, or a new one where the server ended it."""
+    async def _living(self) -> ClientSession:
+        """Return the session, or a new one where the server ended it."""
         session = self._session
         if session is not None and isinstance(session.fault, Disconnected):
             async with self._opening:
@@ -112,17 +121,17 @@ class LegacyLink(SessionLink):
         if session.fault is not None:
             raise again(session.fault)
         if session.has_something_to_say:
-            # What is to be said of an earlier call goes first: some servers do one thing at a time.
+            # Send what belongs to an earlier call first: some servers do one thing at a time.
             await asyncio.sleep(0)
         return session
 
-    async def _start_again(self, lost: Session) -> None:
+    async def _start_again(self, lost: ClientSession) -> None:
         session = await self._opened()
         if self._session is not lost:  # the link was closed meanwhile
             await session.close()
             return
         self._session = session
-        # Other calls may still get their replies: only what is done with is closed.
+        # Other calls may still get their replies: close only sessions without calls.
         self._retired.append(lost)
         for idle in [one for one in self._retired if one.is_idle]:
             self._retired.remove(idle)
@@ -131,7 +140,7 @@ class LegacyLink(SessionLink):
     # --- calls ----------------------------------------------------------------------------------------------------
 
     async def _call(self, message: JsonObject, on_notification: OnNotification | None) -> JsonObject:
-        """A request, sent once more if the session was gone: what was refused for that never ran."""
+        """Send a request; once more if the session was lost, for then it never ran."""
         params: JsonObject = message.get("params", {})
         level = params.get("_meta", {}).get(LOG_LEVEL)
         for is_last in (False, True):
@@ -147,9 +156,9 @@ class LegacyLink(SessionLink):
         raise AssertionError
 
     async def _turn(
-        self, session: Session, call: Call, id_: object, on_notification: OnNotification | None
+        self, session: ClientSession, call: LegacyCall, id_: object, on_notification: OnNotification | None
     ) -> JsonObject:
-        """What a call comes to: the server's reply, or its questions."""
+        """Wait for a call's reply, or its questions; return either as a modern reply."""
         try:
             reply = await call.reply(on_notification, lambda runs: self._caller.clock(id_, runs))
         except BaseException as fault:
@@ -164,10 +173,10 @@ class LegacyLink(SessionLink):
         if reply is None:
             self._waiting[call.handle] = session, call
             reply = {"jsonrpc": "2.0", "result": call.round()}
-        return modern_reply(reply, id_, session.welcome)
+        return modern_reply(reply, id_, session.server)
 
     async def _go_on(self, message: JsonObject, on_notification: OnNotification | None) -> JsonObject:
-        """Take the answers of a round down to the server."""
+        """Send the answers of a round, and wait for what comes next."""
         params: JsonObject = message["params"]
         session, call = self._waiting.pop(params.get("requestState") or "", (None, None))
         if session is None or call is None:
@@ -185,8 +194,8 @@ class LegacyLink(SessionLink):
             return {"jsonrpc": "2.0", "id": message["id"], "error": call.urls}
         return await self._turn(session, call, message["id"], on_notification)
 
-    async def _answer(self, session: Session, call: Call, given: JsonObject) -> None:
-        """Answer what a call asked; what was left open is asked again."""
+    async def _answer(self, session: ClientSession, call: LegacyCall, given: JsonObject) -> None:
+        """Answer what a call asked; a question without an answer is asked again."""
         try:
             while call.asked:
                 key, request = next(iter(call.asked.items()))
@@ -194,7 +203,7 @@ class LegacyLink(SessionLink):
                 if key not in given:
                     call.waiting[key] = request
                 elif call.is_over:
-                    # It was another's question, or came to be nobody's: the server knows what to do with the answer.
+                    # The question may belong to another call: the server knows what to do with the answer.
                     session.answer_soon(request, given[key])
                 else:
                     await session.answer(request, given[key])
@@ -202,9 +211,9 @@ class LegacyLink(SessionLink):
             session.leave(call, fault)
             raise
 
-    async def _visited(self, session: Session, call: Call) -> tuple[Session, Call]:
-        """The call once more, when its URLs were visited, as far as the server says."""
-        if await session.wire.hears():
+    async def _visited(self, session: ClientSession, call: LegacyCall) -> tuple[ClientSession, LegacyCall]:
+        """Make a call again when the server says that its URLs were visited, or after a while."""
+        if await session.transport.hears():
             await session.completed({request["id"] for request in call.asked.values()}, VISIT)
         session = await self._living()
         return session, session.start(call.message["method"], call.message["params"], call.handle)
@@ -212,11 +221,11 @@ class LegacyLink(SessionLink):
     # --- changes --------------------------------------------------------------------------------------------------
 
     async def _listen(self, message: JsonObject, on_notification: OnNotification | None) -> JsonObject:
-        """``subscriptions/listen``, out of the notifications that an old server sends anyway. It ends in a fault."""
+        """Do ``subscriptions/listen`` with the notifications that an old server sends anyway. It ends in a fault."""
         wanted = message.get("params", {}).get("notifications")
         for is_last in (False, True):
             session = await self._living()
-            listener = Listener(message["id"], wanted, session.welcome, hears=await session.wire.hears())
+            listener = ChangeListener(message["id"], wanted, session.server, hears=await session.transport.hears())
             try:
                 await session.add(listener)
                 break
@@ -240,7 +249,7 @@ def _action(response: object) -> object:
 
 
 async def _no_answer(key: str, request: JsonObject) -> JsonObject:
-    raise CannotAnswer(f"Nobody is here to answer {request['method']}", key=key)
+    raise CannotAnswer(f"The link has no client that could answer {request['method']}", key=key)
 
 
 # Links to old servers: behind a URL, as a process, or in this one.
@@ -248,13 +257,13 @@ async def _no_answer(key: str, request: JsonObject) -> JsonObject:
 
 def to_url(url: str, *, headers: Mapping[str, str] | None = None, revision: str | None = None) -> LegacyLink:
     """Over streamable HTTP."""
-    from antiphon.legacy.client.http import HttpWire
+    from antiphon.legacy.client.http import HttpTransport
     from antiphon.transports.http import HttpLink
 
-    def dial(ear: Ear) -> Wire:
-        return HttpWire(HttpLink(url, headers=headers), HttpLink(url, headers=headers), ear)
+    def connect(receiver: Receiver) -> Transport:
+        return HttpTransport(HttpLink(url, headers=headers), HttpLink(url, headers=headers), receiver)
 
-    return LegacyLink(dial, revision=revision)
+    return LegacyLink(connect, revision=revision)
 
 
 def to_command(
@@ -266,18 +275,17 @@ def to_command(
     on_stray_line: Callable[[str], None] | None = None,
 ) -> LegacyLink:
     """Over the standard streams of a process."""
-    from antiphon.legacy.client.stdio import ChildPipe, PipeWire
-    from antiphon.transports.stdio_client import ChildLink
-
     child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line)
-    return LegacyLink(
-        lambda ear: PipeWire(lambda receive, lost: ChildPipe(child, receive, lost), ear), revision=revision
-    )
+    return over_pipe(functools.partial(ChildPipe, child), revision=revision)
 
 
 def to_service(service: "Service", *, revision: str | None = None) -> LegacyLink:
     """In memory."""
-    from antiphon.legacy.client.stdio import PipeWire
     from antiphon.legacy.server.stdio import MemoryPipe
 
-    return LegacyLink(lambda ear: PipeWire(lambda receive, _: MemoryPipe(service, receive), ear), revision=revision)
+    return over_pipe(lambda receive, _: MemoryPipe(service, receive), revision=revision)
+
+
+def over_pipe(make: Callable[[Receive, Lost], MessagePipe], *, revision: str | None = None) -> LegacyLink:
+    """Over the pipe that ``make`` makes of a callback for messages and one for the end."""
+    return LegacyLink(functools.partial(PipeTransport, make), revision=revision)

@@ -7,39 +7,46 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, PeerBroken, Refused
-from antiphon.legacy.client.call import Call, Dial, SessionLost
-from antiphon.legacy.client.translation import INTERNAL, Welcome, old_params, welcome_in, why_not
-from antiphon.legacy.client.unclaimed import Beside, failure
+from antiphon.legacy.client.call import LegacyCall
+from antiphon.legacy.client.translation import INTERNAL, ServerDescription, described, old_params, why_not
+from antiphon.legacy.client.transport import Connect, SessionLost
+from antiphon.legacy.client.unclaimed import UnclaimedQuestions, failure
 from antiphon.transports.link import Caller, refusal, tell
 from antiphon.transports.stdio_client import again
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import RequestId, notification
 from antiphon.wire.revisions import CLIENT_CAPABILITIES, CLIENT_INFO, METHODS, PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID
 
-# A Listener: one ``subscriptions/listen`` at a server that knows no such thing.
-
-
+MOST_COMPLETED = 1000
+"""Elicitations of which the server said that they are done."""
+MOST_TOLD = 1000
+"""Notifications of no call that may wait to be heard."""
+TOO_MANY = "Too many questions wait already"
+FAREWELL = 2.0
+"""Seconds that the last messages have to reach the server."""
 _LISTS = ("tools", "prompts", "resources")
 
+log = logging.getLogger("antiphon.client")
 
-class Listener:
-    """What is listened for, and what came of it."""
 
-    def __init__(self, id_: object, wanted: object, welcome: Welcome, *, hears: bool) -> None:
+class ChangeListener:
+    """One ``subscriptions/listen`` at a server that does not have that method."""
+
+    def __init__(self, id_: object, wanted: object, server: ServerDescription, *, hears: bool) -> None:
         self.id = id_
         asked: JsonObject = wanted if type(wanted) is dict else {}
         uris = asked.get("resourceSubscriptions")
         self.uris: list[str] = []
         self._lists = [
-            kind for kind in _LISTS if asked.get(f"{kind}ListChanged") and hears and welcome.has(kind, "listChanged")
+            kind for kind in _LISTS if asked.get(f"{kind}ListChanged") and hears and server.has(kind, "listChanged")
         ]
-        if type(uris) is list and hears and welcome.has("resources", "subscribe"):
+        if type(uris) is list and hears and server.has("resources", "subscribe"):
             self.uris = [uri for uri in dict.fromkeys(uris) if type(uri) is str]
         self._news: asyncio.Queue[JsonObject | CallFailed] = asyncio.Queue()
 
     @property
     def acknowledgment(self) -> JsonObject:
-        """2026-07-28, basic/patterns/subscriptions: first of all, what the server agrees to."""
+        """What the server agrees to (2026-07-28, basic/patterns/subscriptions)."""
         agreed: JsonObject = {f"{kind}ListChanged": True for kind in self._lists}
         if self.uris:
             agreed["resourceSubscriptions"] = self.uris
@@ -47,7 +54,7 @@ class Listener:
         return notification("notifications/subscriptions/acknowledged", params)
 
     def hear(self, message: JsonObject, params: JsonObject) -> bool:
-        """Take a notification; False if it is none that is listened for."""
+        """Take a notification; return False if it is not listened for."""
         method, uri = message["method"], params.get("uri")
         if method != "notifications/resources/updated":
             wanted = any(method == f"notifications/{kind}/list_changed" for kind in self._lists)
@@ -74,33 +81,23 @@ def _covers(subscribed: str, uri: str) -> bool:
     return uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/")
 
 
-MOST_COMPLETED = 1000
-MOST_TOLD = 1000
-"""Notifications of no call that may wait to be heard."""
-TOO_MANY = "Too many questions wait already"
-FAREWELL = 2.0
-"""Seconds that the last messages have to reach the server."""
+class ClientSession:
+    """From ``initialize`` to the end of the transport, whose Receiver it is."""
 
-log = logging.getLogger("antiphon.client")
-
-
-class Session:
-    """From ``initialize`` to the end of the wire. It is the wire's Ear."""
-
-    def __init__(self, dial: Dial, caller: Caller, ids: Iterator[int]) -> None:
-        self.welcome = Welcome(revision="", capabilities={})
+    def __init__(self, connect: Connect, caller: Caller, ids: Iterator[int]) -> None:
+        self.server = ServerDescription(revision="", capabilities={})
         self.fault: CallFailed | None = None
         """Why it takes no more requests."""
-        self.wire = dial(self)
+        self.transport = connect(self)
         self._caller = caller
         self._ids = ids
-        self._calls: dict[int, Call] = {}
-        self._listeners: set[Listener] = set()
+        self._calls: dict[int, LegacyCall] = {}
+        self._listeners: set[ChangeListener] = set()
         self._subscribed: Counter[str] = Counter()
         self._completed: dict[object, None] = {}
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._beside = Beside(caller.answer, self.wire.tell, self._soon)
+        self._unclaimed = UnclaimedQuestions(caller.answer, self.transport.tell, self._soon)
         self._untold: list[JsonObject] = []
         self._level: object = None
 
@@ -110,17 +107,17 @@ class Session:
 
     async def open(self, offered: str, accepted: tuple[str, ...]) -> None:
         """2025-11-25, basic/lifecycle, Initialization."""
-        await self.wire.open()
+        await self.transport.open()
         meta = self._caller.meta
         hello = {
             "protocolVersion": offered,
             "capabilities": meta.get(CLIENT_CAPABILITIES, {}),
             "clientInfo": meta.get(CLIENT_INFO, {"name": "antiphon", "version": "0"}),
         }
-        self.welcome = welcome_in(await self.ask("initialize", hello), accepted)
-        self.wire.agree(self.welcome.revision)
-        await self.wire.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        self.wire.listen()
+        self.server = described(await self.ask("initialize", hello), accepted)
+        self.transport.agree(self.server.revision)
+        await self.transport.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self.transport.listen()
 
     async def close(self) -> None:
         self.ended(Disconnected("The client was closed before the server had answered"))
@@ -132,54 +129,54 @@ class Session:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self.wire.close()
+            await self.transport.close()
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def start(self, method: str, params: JsonObject, handle: str | None = None) -> Call:
-        """Send a request; what comes of it is the call's to tell."""
+    def start(self, method: str, params: JsonObject, handle: str | None = None) -> LegacyCall:
+        """Send a request; wait for the call that is returned."""
         id_ = next(self._ids)
         message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": old_params(params, id_)}
         row = METHODS.get(method)
-        call = Call(message, asks=row is not None and row.asks, handle=handle)
+        call = LegacyCall(message, asks=row is not None and row.asks, handle=handle)
         self._calls[id_] = call
-        self.wire.carry(call)
+        self.transport.carry(call)
         return call
 
-    def done(self, call: Call) -> None:
-        """The server is through with a call: what it still asks is no more wanted, or was never the call's."""
+    def done(self, call: LegacyCall) -> None:
+        """Note that the server has replied: refuse the call's open questions, answer those that only seemed its own."""
         self._calls.pop(call.id, None)
-        self._beside.over(call)
-        own, strange = call.give_back()
+        self._unclaimed.over(call)
+        own, guessed = call.give_back()
         if self.fault is not None:
             return
         for request in own:
             self._refuse(request["id"], INTERNAL, "The call is over")
-        for request in strange:
-            self._ask_beside(request)
+        for request in guessed:
+            self._ask_apart(request)
 
     @property
     def has_something_to_say(self) -> bool:
         return bool(self._tasks)
 
-    def leave(self, call: Call, why: BaseException | None = None) -> None:
-        """Give a call up, and tell the server unless it knows."""
+    def leave(self, call: LegacyCall, why: BaseException | None = None) -> None:
+        """Give a call up, and tell the server unless it refused the call itself."""
         if call.id not in self._calls:
             return
-        self.wire.drop(call)
+        self.transport.drop(call)
         if isinstance(why, Refused | SessionLost):
             self.done(call)
             return
         del self._calls[call.id]
         told = "The client could not answer" if isinstance(why, CannotAnswer) else "The client left the call"
-        self._beside.left(call, told)
+        self._unclaimed.left(call, told)
         # basic/utilities/cancellation: ``initialize`` must not be cancelled.
         if self.fault is None and call.message["method"] != "initialize":
-            own, strange = call.give_back()
-            self._soon(self._given_up(call, [*own, *strange], told))
+            own, guessed = call.give_back()
+            self._soon(self._given_up(call, [*own, *guessed], told))
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
-        """A request of the link's own, and its result."""
+        """Send a request of the link's own; return its result."""
         call = self.start(method, params)
         try:
             reply = await call.reply()
@@ -196,8 +193,8 @@ class Session:
         return result
 
     async def log_from(self, level: object) -> None:
-        """server/utilities/logging: the level is the session's, not a request's."""
-        if level is None or level == self._level or not self.welcome.has("logging"):
+        """Set the session's log level, if it has another (server/utilities/logging)."""
+        if level is None or level == self._level or not self.server.has("logging"):
             return
         try:
             await self.ask("logging/setLevel", {"level": level})
@@ -207,13 +204,13 @@ class Session:
 
     async def answer(self, request: JsonObject, response: object) -> None:
         """Answer what the server asked."""
-        await self.wire.tell({"jsonrpc": "2.0", "id": request["id"], "result": response})
+        await self.transport.tell({"jsonrpc": "2.0", "id": request["id"], "result": response})
 
     def answer_soon(self, request: JsonObject, response: object) -> None:
         self._soon(self.answer(request, response))
 
     async def completed(self, ids: set[object], seconds: float) -> None:
-        """Wait until the server says that these elicitations are done, but not for long: it need not say so."""
+        """Wait until the server says that these elicitations are done, so many seconds at most: it need not."""
         try:
             async with asyncio.timeout(seconds):
                 while not ids <= self._completed.keys() and self.fault is None:
@@ -224,15 +221,15 @@ class Session:
 
     # --- changes --------------------------------------------------------------------------------------------------
 
-    async def add(self, listener: Listener) -> None:
-        """Bring a listener what it wants to hear of, as far as the server tells."""
+    async def add(self, listener: ChangeListener) -> None:
+        """Subscribe to what a listener wants."""
         self._listeners.add(listener)
         for uri in listener.uris:
             self._subscribed[uri] += 1
             if self._subscribed[uri] == 1:
                 await self.ask("resources/subscribe", {"uri": uri})
 
-    def remove(self, listener: Listener) -> None:
+    def remove(self, listener: ChangeListener) -> None:
         self._listeners.discard(listener)
         for uri in listener.uris:
             self._subscribed[uri] -= 1
@@ -244,9 +241,9 @@ class Session:
     async def _unsubscribed(self, uri: str) -> None:
         await self.ask("resources/unsubscribe", {"uri": uri})
 
-    # --- the wire's ear -------------------------------------------------------------------------------------------
+    # --- what the transport brings --------------------------------------------------------------------------------
 
-    def receive(self, message: JsonObject, call: Call | None = None) -> None:
+    def receive(self, message: JsonObject, call: LegacyCall | None = None) -> None:
         method = message.get("method")
         if "method" not in message:
             id_ = message.get("id")
@@ -273,12 +270,12 @@ class Session:
 
     def ended(self, fault: CallFailed) -> None:
         self.retire(fault)
-        self._beside.stop()
+        self._unclaimed.stop()
         for call in self._calls.values():
             call.fail(again(fault))
 
-    def _asked(self, request: JsonObject, call: Call | None) -> None:
-        """A request of the server's."""
+    def _asked(self, request: JsonObject, call: LegacyCall | None) -> None:
+        """Take a request of the server's."""
         id_ = request["id"]
         if type(id_) is not int and type(id_) is not str:
             return
@@ -298,28 +295,28 @@ class Session:
         if asking is None or asking.is_over:
             self._refuse(id_, INTERNAL, "The call is over")
         elif not asking.asks:
-            self._ask_beside(request)
+            self._ask_apart(request)
         elif not asking.ask(request):
             self._refuse(id_, INTERNAL, TOO_MANY)
 
     def _guess(self, request: JsonObject) -> None:
-        """A question of which neither the wire nor the server says whose it is.
+        """Take a question of which neither the transport nor the server says whose it is.
 
-        The only call that may ask has most likely done so: it gets a round. Of several none is likelier than another,
-        and a wrong one would be held up, or ended, by what is not its own: such a question is asked beside them.
+        The only call that may ask has most likely asked: it gets a round. Of several, a wrong one would be held up or
+        ended by a question that is not its own: such a question is answered apart from them.
         """
         open_ = [call for call in self._calls.values() if call.asks and not call.is_over]
         if len(open_) != 1:
-            self._ask_beside(request, open_)
+            self._ask_apart(request, open_)
         elif not open_[0].ask(request, guessed=True):
             self._refuse(request["id"], INTERNAL, TOO_MANY)
 
-    def _ask_beside(self, request: JsonObject, suspects: Sequence[Call] = ()) -> None:
-        if not self._beside.ask(request, suspects):
+    def _ask_apart(self, request: JsonObject, candidates: Sequence[LegacyCall] = ()) -> None:
+        if not self._unclaimed.ask(request, candidates):
             self._refuse(request["id"], INTERNAL, TOO_MANY)
 
-    def _told(self, message: JsonObject, call: Call | None) -> None:
-        """A notification."""
+    def _told(self, message: JsonObject, call: LegacyCall | None) -> None:
+        """Take a notification."""
         method, params = message["method"], message.get("params")
         about: JsonObject = params if type(params) is dict else {}
         if method == "notifications/cancelled":
@@ -335,8 +332,8 @@ class Session:
             if not any(heard):
                 self._pass_on(message, call or self._telling(method, about))
 
-    def _telling(self, method: str, about: JsonObject) -> Call | None:
-        """Whose notification it is: by its progress token; a log message is the newest call's."""
+    def _telling(self, method: str, about: JsonObject) -> LegacyCall | None:
+        """The call that a notification belongs to: by its progress token; a log message is the newest call's."""
         if method == "notifications/progress":
             mark = about.get(PROGRESS_TOKEN)
             return next((call for call in self._calls.values() if mark is not None and call.token == mark), None)
@@ -344,7 +341,7 @@ class Session:
             return next((call for call in reversed(self._calls.values()) if not call.is_over), None)
         return None
 
-    def _pass_on(self, message: JsonObject, call: Call | None) -> None:
+    def _pass_on(self, message: JsonObject, call: LegacyCall | None) -> None:
         if call is not None:
             call.put(message)
             return
@@ -354,7 +351,7 @@ class Session:
             self._soon(self._heard())
 
     async def _heard(self) -> None:
-        """Tell the client, in order, what belongs to no call."""
+        """Pass on the notifications of no call, in order."""
         while self._untold:
             try:
                 await tell(self._caller.hear, self._untold[0])
@@ -366,17 +363,17 @@ class Session:
     def _withdraw(self, id_: object) -> None:
         for call in self._calls.values():
             call.withdraw(id_)
-        self._beside.withdraw(id_)
+        self._unclaimed.withdraw(id_)
 
-    # --- what is sent on the side ---------------------------------------------------------------------------------
+    # --- what is sent beside the requests -------------------------------------------------------------------------
 
-    async def _given_up(self, call: Call, questions: Sequence[JsonObject], told: str) -> None:
+    async def _given_up(self, call: LegacyCall, questions: Sequence[JsonObject], told: str) -> None:
         for request in questions:
-            await self.wire.tell(failure(request["id"], INTERNAL, told))
-        await self.wire.tell(notification("notifications/cancelled", {"requestId": call.id, "reason": told}))
+            await self.transport.tell(failure(request["id"], INTERNAL, told))
+        await self.transport.tell(notification("notifications/cancelled", {"requestId": call.id, "reason": told}))
 
     def _refuse(self, id_: RequestId, code: int, told: str) -> None:
-        self._soon(self.wire.tell(failure(id_, code, told)))
+        self._soon(self.transport.tell(failure(id_, code, told)))
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(_quietly(work))

@@ -24,12 +24,12 @@ _KINDS = {"elicitation/create": "elicitation", "sampling/createMessage": "sampli
 log = logging.getLogger("antiphon.client")
 
 
-class Welcome(msgspec.Struct, frozen=True, kw_only=True):
+class ServerDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What a server said to ``initialize``."""
 
     revision: str
     capabilities: JsonObject
-    server: object = None
+    info: object = None
     instructions: str | None = None
 
     @property
@@ -47,14 +47,14 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
 
     def signed(self, meta: JsonObject) -> JsonObject:
         """A result's ``_meta`` with who the server is, as in modern results."""
-        return meta if self.server is None else {SERVER_INFO: self.server, **meta}
+        return meta if self.info is None else {SERVER_INFO: self.info, **meta}
 
     def has(self, capability: str, part: str | None = None) -> bool:
         found: Any = self.capabilities.get(capability)
         return type(found) is dict and (part is None or bool(found.get(part)))
 
 
-def welcome_in(result: JsonObject, accepted: tuple[str, ...]) -> Welcome:
+def described(result: JsonObject, accepted: tuple[str, ...]) -> ServerDescription:
     """Read the result of ``initialize``; PeerBroken if there is no common revision."""
     revision, capabilities = result.get("protocolVersion"), result.get("capabilities")
     if type(revision) is not str:
@@ -62,10 +62,10 @@ def welcome_in(result: JsonObject, accepted: tuple[str, ...]) -> Welcome:
     if revision not in accepted:
         raise PeerBroken(f"The server speaks revision {revision!r}, this client {' or '.join(accepted)}")
     instructions = result.get("instructions")
-    return Welcome(
+    return ServerDescription(
         revision=revision,
         capabilities=capabilities if type(capabilities) is dict else {},
-        server=result.get("serverInfo"),
+        info=result.get("serverInfo"),
         instructions=instructions if type(instructions) is str else None,
     )
 
@@ -79,13 +79,13 @@ def old_params(params: JsonObject, id_: int) -> JsonObject:
     return {**made, "_meta": meta} if meta else made
 
 
-def modern_reply(reply: JsonObject, id_: object, welcome: Welcome) -> JsonObject:
+def modern_reply(reply: JsonObject, id_: object, server: ServerDescription) -> JsonObject:
     """A reply under the id that the caller knows, and with who answers."""
     result = reply.get("result")
     if type(result) is not dict:
         return {**reply, "id": id_}
     meta = result.get("_meta")
-    return {**reply, "id": id_, "result": {**result, "_meta": welcome.signed(meta if type(meta) is dict else {})}}
+    return {**reply, "id": id_, "result": {**result, "_meta": server.signed(meta if type(meta) is dict else {})}}
 
 
 def why_not(request: JsonObject, capabilities: JsonObject) -> tuple[int, str] | None:

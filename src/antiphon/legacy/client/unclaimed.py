@@ -1,4 +1,4 @@
-"""Questions that are answered beside the calls: those of no call, and those of which nobody can say whose they are."""
+"""Questions that are answered apart from the calls: those of no call, and those that may be of several."""
 
 import asyncio
 import logging
@@ -6,119 +6,122 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 from antiphon.errors import CannotAnswer
-from antiphon.legacy.client.call import MOST_QUESTIONS, Call, given_name, question, text_name
+from antiphon.legacy.client.call import MOST_QUESTIONS, LegacyCall, given_name, question, text_name
 from antiphon.legacy.client.translation import INTERNAL
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import RequestId
 
-Ask: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
+Answer: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
 Tell: TypeAlias = Callable[[JsonObject], Coroutine[Any, Any, None]]
 Soon: TypeAlias = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 log = logging.getLogger("antiphon.client")
 
 
-class Beside:
-    """Puts a question to the client once, and its answer or an error to the server once, whatever becomes of the calls.
+class UnclaimedQuestions:
+    """Puts each question to the client once, and one answer or error to the server.
 
-    The calls that may have asked are its suspects. Their clocks are stopped meanwhile, and each may be suspected as
-    often as a call may ask. When all of them are gone, and the client has left one of them, it was most likely that
-    one's: the question is not wanted any more. When all got their replies it was none of theirs, and is answered.
+    The calls that may have asked are its candidates. The server's time for them stops meanwhile. A candidate that ends
+    is one no longer. When none is left, and the client gave one of them up, the question was most likely that one's,
+    and is refused. When all had their replies it belongs to none of them, and is answered.
     """
 
-    def __init__(self, ask: Ask, tell: Tell, soon: Soon) -> None:
-        self._ask = ask
+    def __init__(self, answer: Answer, tell: Tell, soon: Soon) -> None:
+        self._answer = answer
         self._tell = tell
         self._soon = soon
-        self._open: dict[RequestId, _Question] = {}
+        self._open: dict[RequestId, _Unclaimed] = {}
 
-    def ask(self, request: JsonObject, suspects: Sequence[Call] = ()) -> bool:
-        """False if there are too many already."""
+    def ask(self, request: JsonObject, candidates: Sequence[LegacyCall] = ()) -> bool:
+        """Answer a question; return False if there are too many already."""
         id_: RequestId = request["id"]
         if id_ in self._open:
-            return True  # said twice, and answered once
-        # Whichever call it is that asks on and on, there comes a time when all that it can hide among had their share.
-        if suspects and all(call.suspicions >= MOST_QUESTIONS for call in suspects):
+            return True  # sent twice, answered once
+        # Each call may be a candidate as often as it may ask: one that asks without end uses up its share.
+        if candidates and all(call.guesses >= MOST_QUESTIONS for call in candidates):
             return False
         if len(self._open) >= MOST_QUESTIONS:
             return False
-        self._open[id_] = _Question(set(suspects), self._soon(self._answered(request)))
-        for call in suspects:
-            call.suspect()
+        self._open[id_] = _Unclaimed(set(candidates), self._soon(self._answered(request)))
+        for call in candidates:
+            call.hold()
         return True
 
     def withdraw(self, id_: object) -> None:
-        """The server no longer wants to know."""
+        """Drop a question that the server takes back."""
         if isinstance(id_, int | str):
-            self._close(id_)
+            self._cancel(id_)
 
-    def over(self, call: Call) -> None:
-        """The server is through with a call: what is asked may be another's."""
-        for id_ in self._acquitted(call):
+    def over(self, call: LegacyCall) -> None:
+        """The server has replied to a call: it is no candidate any more."""
+        for id_ in self._without(call):
             if self._open[id_].was_left:
-                self._give_up(id_, "The client left the call")
+                self._refuse(id_, "The client left the call")
 
-    def left(self, call: Call, told: str) -> None:
-        """The client has left a call."""
-        for question_ in self._open.values():
-            question_.was_left |= call in question_.suspects
-        for id_ in self._acquitted(call):
-            self._give_up(id_, told)
+    def left(self, call: LegacyCall, told: str) -> None:
+        """The client has given a call up: it is no candidate any more."""
+        for unclaimed in self._open.values():
+            unclaimed.was_left |= call in unclaimed.candidates
+        for id_ in self._without(call):
+            self._refuse(id_, told)
 
     def stop(self) -> None:
-        """There is nobody to answer to."""
+        """Drop all questions: the session is over."""
         for id_ in list(self._open):
-            self._close(id_)
+            self._cancel(id_)
 
-    def _acquitted(self, call: Call) -> list[RequestId]:
-        """Suspect a call no longer; the questions for which it was the last suspect."""
+    def _without(self, call: LegacyCall) -> list[RequestId]:
+        """Remove a call from all candidates; return the questions that have none left."""
         found: list[RequestId] = []
-        for id_, question_ in self._open.items():
-            if call in question_.suspects:
-                question_.suspects.remove(call)
-                call.clear()
-                if not question_.suspects:
+        for id_, unclaimed in self._open.items():
+            if call in unclaimed.candidates:
+                unclaimed.candidates.remove(call)
+                call.release()
+                if not unclaimed.candidates:
                     found.append(id_)
         return found
 
-    def _give_up(self, id_: RequestId, told: str) -> None:
-        self._close(id_)
+    def _refuse(self, id_: RequestId, told: str) -> None:
+        self._cancel(id_)
         self._soon(self._tell(failure(id_, INTERNAL, told)))
 
-    def _close(self, id_: RequestId) -> None:
-        question_ = self._settled(id_)
-        if question_ is not None:
-            question_.task.cancel()
+    def _cancel(self, id_: RequestId) -> None:
+        unclaimed = self._settle(id_)
+        if unclaimed is not None:
+            unclaimed.task.cancel()
 
-    def _settled(self, id_: RequestId) -> "_Question | None":
-        """Take a question off the list: from here on, only who did so responds to it."""
-        question_ = self._open.pop(id_, None)
-        if question_ is not None:
-            for call in question_.suspects:
-                call.clear()
-        return question_
+    def _settle(self, id_: RequestId) -> "_Unclaimed | None":
+        """Take a question off the list: from here on, only the caller of this responds to it."""
+        unclaimed = self._open.pop(id_, None)
+        if unclaimed is not None:
+            for call in unclaimed.candidates:
+                call.release()
+        return unclaimed
 
     async def _answered(self, request: JsonObject) -> None:
         id_: RequestId = request["id"]
         response: JsonObject = failure(id_, INTERNAL, "The client could not answer")
         try:
             key = given_name(request) or text_name(request)
-            response = {"jsonrpc": "2.0", "id": id_, "result": await self._ask(key, question(request))}
+            response = {"jsonrpc": "2.0", "id": id_, "result": await self._answer(key, question(request))}
         except CannotAnswer as fault:
             log.warning("a question of the server was not answered: %s", fault)
         except Exception:
             log.exception("a question of the server could not be answered")
-        self._settled(id_)
+        self._settle(id_)
         await self._tell(response)
 
 
-class _Question:
-    __slots__ = ("suspects", "task", "was_left")
+class _Unclaimed:
+    """A question that is being answered."""
 
-    def __init__(self, suspects: set[Call], task: "asyncio.Task[None]") -> None:
-        self.suspects = suspects
+    __slots__ = ("candidates", "task", "was_left")
+
+    def __init__(self, candidates: set[LegacyCall], task: "asyncio.Task[None]") -> None:
+        self.candidates = candidates
         self.task = task
         self.was_left = False
+        """Whether the client gave up one of the candidates."""
 
 
 def failure(id_: RequestId, code: int, told: str) -> JsonObject:

@@ -100,10 +100,9 @@ def _reply(came: ReplayMessage) -> JsonObject:
 
 def _legacy_link(replay: Replay) -> Link:
     """Return a link to a recording of an older server."""
-    from antiphon.legacy.client.link import LegacyLink  # only old recordings need it
-    from antiphon.legacy.client.stdio import PipeWire
+    from antiphon.legacy.client.link import over_pipe  # only old recordings need it
 
-    return LegacyLink(lambda ear: PipeWire(lambda receive, _: _ReplayPipe(replay, receive), ear))
+    return over_pipe(lambda receive, _: _ReplayPipe(replay, receive))
 
 
 class _ReplayPipe:
