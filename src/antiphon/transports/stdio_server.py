@@ -170,6 +170,7 @@ class Pipe:
 
     async def _serve(self, message: JsonObject, put: Put) -> None:
         channel = _RequestChannel(self._outgoing)
+        reply: bytes | None
         try:
             if self._dialect.claims(message):
                 reply = await self._dialect.answer(message, channel)
