@@ -1,4 +1,4 @@
-"""The only place that knows which protocol era serves whom."""
+"""Choose the protocol era: how a server is served to both, and by which one a client reaches a server."""
 
 import asyncio
 import sys
@@ -38,6 +38,7 @@ def asgi(
     event_buffer: int = 1024,
     **options: Any,
 ) -> "Endpoint":
+    """The ASGI application of a service; further options are those of Endpoint."""
     from antiphon.transports.asgi import Endpoint  # a client needs none of it
 
     if legacy not in {"sessions", "stateless", "reject"}:
@@ -55,7 +56,7 @@ def asgi(
 def stdio(service: "Service") -> None:
     """Serve standard streams until they end."""
     from antiphon.transports import stdio_server  # threads and signals that HTTP does not need
-    from antiphon.transports.shutdown import end_with_the_rest
+    from antiphon.transports.shutdown import cancel_other_tasks
 
     dialect: stdio_server.MakeDialect | None = None
     if _has_legacy():
@@ -65,7 +66,7 @@ def stdio(service: "Service") -> None:
 
     async def serve() -> None:
         await stdio_server.serve(service, dialect=dialect)
-        await end_with_the_rest()
+        await cancel_other_tasks()
 
     asyncio.run(serve())
 

@@ -1026,7 +1026,8 @@ app = Server("tests")
 @app.tool
 async def slow(ctx: Context) -> str:
     await ctx.progress(1)
-    await asyncio.sleep(0.3)
+    while not app.subscriptions.closing:  # until the server is told to stop
+        await asyncio.sleep(0.01)
     return "finished"
 
 # Whoever connects before the server is up waits in the queue.

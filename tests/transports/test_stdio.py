@@ -104,7 +104,8 @@ def asleep() -> str:
 @app.tool
 async def finish_after_end(ctx: Context) -> str:
     await ctx.progress(1)
-    await asyncio.sleep(0.2)
+    while not app.subscriptions.closing:  # until the input has ended
+        await asyncio.sleep(0.01)
     return "finished"
 """
 

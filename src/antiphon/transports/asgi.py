@@ -235,13 +235,13 @@ class Endpoint:
         except ProtocolError:
             raise
         except Exception:
-            log.exception("the principal of a request cannot be told")
+            log.exception("principal= failed, so the request is refused")
             raise InternalError from None
 
     # --- clients that go away -------------------------------------------------------------------------------------
 
     def _enter_loop(self) -> "asyncio.Task[Any] | None":
-        """Know the running loop and its thread: one application may serve several, and a timer is bound to one."""
+        """Note the running loop and its thread: one application may serve several, and a timer is bound to one."""
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
         self._timer = None

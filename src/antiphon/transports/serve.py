@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.transports.asgi import Endpoint
-from antiphon.transports.shutdown import end_with_the_rest
+from antiphon.transports.shutdown import cancel_other_tasks
 
 
 def run(
@@ -23,9 +23,9 @@ def run(
     """Serve until SIGINT or SIGTERM, then return; requests under way finish first."""
     import uvicorn  # 100 ms that a stdio server need not pay
 
-    class Server(uvicorn.Server):
+    class GracefulServer(uvicorn.Server):
         def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 -- uvicorn's signature
-            # Open subscription streams would otherwise hold the shutdown up for ever.
+            # Open subscription streams would hold the shutdown up for ever.
             endpoint.service.subscriptions.close()
             # uvicorn would raise the signal once more at the end, and a clean end would look like a violent one.
             self.force_exit = self.should_exit and sig == signal.SIGINT
@@ -33,7 +33,7 @@ def run(
 
         async def serve(self, sockets: list[socket.socket] | None = None) -> None:
             await super().serve(sockets)
-            await end_with_the_rest()
+            await cancel_other_tasks()
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
@@ -43,7 +43,7 @@ def run(
             if started is not None:
                 started()
 
-    Server(uvicorn.Config(endpoint, host=host, port=port, log_level=log_level, **SETTINGS)).run(sockets)
+    GracefulServer(uvicorn.Config(endpoint, host=host, port=port, log_level=log_level, **SETTINGS)).run(sockets)
 
 
 SETTINGS: dict[str, Any] = {

@@ -13,7 +13,7 @@ GRACE = 2.0
 log = logging.getLogger("antiphon")
 
 
-async def end_with_the_rest() -> None:
+async def cancel_other_tasks() -> None:
     """Cancel the other tasks of this event loop; end the process if they do not stop.
 
     For a process that does nothing but serve: ``app.run`` on standard streams and over HTTP, and ``antiphon serve``.

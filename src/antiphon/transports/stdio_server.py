@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.server.dialect import MODERN, Dialect
@@ -24,7 +24,7 @@ GRACE = 5.0
 """Seconds that requests under way may take to finish after the input has ended."""
 
 MAX_UNSENT = 1024 * 1024
-"""Bytes that may wait for a client to read them before those who have more to say wait as well."""
+"""Bytes that may wait for a client to read them before further requests wait as well."""
 
 log = logging.getLogger("antiphon")
 
@@ -103,14 +103,10 @@ class Pipe:
             self._hand_over(skipped.add(buffered))
         elif buffered.strip():
             self._hand_over(bytes(buffered))
-        self._call(self._ended.set)
+        _call_on(self._loop, self._ended.set)
 
     def _hand_over(self, line: "bytes | _Skipped") -> None:
-        self._call(self._received, line)
-
-    def _call(self, function: Any, *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear
-            self._loop.call_soon_threadsafe(function, *args)
+        _call_on(self._loop, self._received, line)
 
     def _received(self, line: "bytes | _Skipped") -> None:
         if isinstance(line, _Skipped):
@@ -131,9 +127,9 @@ class Pipe:
         self._take(message, self._put_line)
 
     def _refuse(self, line: "_Skipped", fault: ProtocolError) -> None:
-        """Refuse a message that was not looked at; by its id, so that nobody waits for another answer."""
+        """Refuse a message that was not decoded; by its id, if that can be read, so that the client does not wait."""
         id_ = id_in(line.start, line.end)
-        # The id of a request under way must not be answered twice.
+        # A request under way keeps its id to itself.
         self._put(jsonrpc.error(None if id_ in self._under_way else id_, fault))
 
     def _take_batch(self, messages: list[JsonObject]) -> None:
@@ -153,20 +149,18 @@ class Pipe:
         batch.add_done_callback(self._batches.discard)
 
     def _take(self, message: JsonObject, put: Put) -> "asyncio.Task[None] | None":
-        try:
-            if message.get("method") == "notifications/cancelled":
-                task = self._under_way.get(jsonrpc.cancelled_id(message))
-                if task is not None:
-                    task.cancel()
-                return None
-            if self._dialect.claims(message) and self._dialect.takes(message):
-                return None
-            id_ = jsonrpc.id_of(message)
-            if id_ is not None and id_ in self._under_way:
-                raise InvalidRequest(f"There is a request under way with the id {id_!r}")
-        except ProtocolError as fault:
-            # The id of a request under way must not be answered twice: this error is about no request at all.
-            put(encode(jsonrpc.error(None, fault)))
+        """Start serving a message; None if it needs no reply, or has it already."""
+        if message.get("method") == "notifications/cancelled":
+            under_way = self._under_way.get(jsonrpc.cancelled_id(message))
+            if under_way is not None:
+                under_way.cancel()
+            return None
+        if self._dialect.claims(message) and self._dialect.takes(message):
+            return None
+        id_ = jsonrpc.id_of(message)
+        if id_ is not None and id_ in self._under_way:
+            # Without the id: the request under way must not be answered twice.
+            put(encode(jsonrpc.error(None, InvalidRequest(f"There is a request under way with the id {id_!r}"))))
             return None
         task = asyncio.ensure_future(self._serve(message, put))
         if id_ is not None:
@@ -176,8 +170,12 @@ class Pipe:
 
     async def _serve(self, message: JsonObject, put: Put) -> None:
         channel = _RequestChannel(self._outgoing)
+        reply: bytes | None
         try:
-            reply = await self._answer(message, channel)
+            if self._dialect.claims(message):
+                reply = await self._dialect.answer(message, channel)
+            else:
+                _, reply = await self._service.answer(message, channel)
         except GeneratorExit:
             raise
         except BaseException as fault:
@@ -192,12 +190,6 @@ class Pipe:
         self._under_way.pop(jsonrpc.id_of(message), None)
         if reply is not None and not channel.silenced:
             put(reply)
-
-    async def _answer(self, message: JsonObject, channel: Channel) -> bytes | None:
-        if self._dialect.claims(message):
-            return await self._dialect.answer(message, channel)
-        _, reply = await self._service.answer(message, channel)
-        return reply
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -233,6 +225,12 @@ class Pipe:
             await asyncio.wait([*self._under_way.values(), *self._batches], timeout=GRACE)
 
 
+def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:
+    """Call a function in the event loop, from a thread."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(function, *args)
+
+
 class _Skipped:
     """The two ends of a line that is not kept."""
 
@@ -249,11 +247,11 @@ class _Skipped:
 
 
 class Outgoing:
-    """Lines on their way to a client, who reads them when it pleases. Anybody may put one, in any thread."""
+    """Lines on their way to a client that reads them at its own pace. Put them from any thread."""
 
     def __init__(self, sink: int, broken: Callable[[], None]) -> None:
         self.is_full = False
-        """Whether whoever can wait should, in ``room``."""
+        """Whether a coroutine that has more to send should wait in ``room``."""
         self._sink = sink
         self._broken = broken
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
@@ -273,7 +271,7 @@ class Outgoing:
         self._lines.put(line)
 
     async def room(self) -> None:
-        """Wait while too much is unsent; those who wait go on one after the other."""
+        """Wait while too much is unsent; waiting tasks go on one after the other."""
         while self.is_full:
             waiter = self._loop.create_future()
             self._waiting[waiter] = None
@@ -300,29 +298,25 @@ class Outgoing:
     def _sent(self, size: int) -> None:
         with self._lock:
             self._unsent -= size
-            # Not before half of it is gone: to wake somebody for every line would cost more than the line.
+            # Not before half of it is gone: to wake a task for every line would cost more than the line.
             has_room = self.is_full and self._unsent <= MAX_UNSENT // 2
             if has_room:
                 self.is_full = False
         if has_room:
-            self._call(self._release)
+            _call_on(self._loop, self._release)
 
     def _close(self) -> None:
-        """Nobody reads any more."""
+        """The client reads no more: drop what is put from now on."""
         with self._lock:
             self._is_open = self.is_full = False
-        self._call(self._release)
-        self._call(self._broken)
+        _call_on(self._loop, self._release)
+        _call_on(self._loop, self._broken)
 
     def _release(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
-
-    def _call(self, function: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear
-            self._loop.call_soon_threadsafe(function)
 
 
 class _RequestChannel(Channel):

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import Context, MemoryStore, Server
-from antiphon.legacy.server import reply_stream as reply
+from antiphon.legacy.server import reply_stream
 from antiphon.transports import serve
 
-reply.GRACE = 0.5  # nobody comes back here, so nobody needs to be waited for
+reply_stream.GRACE = 0.5  # no client comes back here, so none needs to be waited for
 libc: Any = ctypes.CDLL(None)
 descriptor, session_ttl = int(sys.argv[1]), float(sys.argv[2])
 store = MemoryStore()

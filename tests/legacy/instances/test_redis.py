@@ -184,16 +184,17 @@ async def test_what_a_client_missed_is_told_again_at_another_instance(cluster: C
             await client.end()
 
 
-async def test_a_client_that_stays_away_finds_out_that_its_call_was_given_up(cluster: Cluster) -> None:
-    async with cluster.whole() as front:
+async def test_a_client_that_stays_away_finds_out_that_its_call_was_given_up(cluster: Cluster, redis: str) -> None:
+    async with cluster.whole() as front, Redis.from_url(redis) as connection:
         first, second, third, _ = front.ports
         async with front.client() as client:
             async with asked_at(client, first) as (question, _):
                 pass
             async with client.stream(question.id, port=second):
                 pass  # it comes back, and goes away for good
-            async with front.client() as other, other.stream(port=third):
-                await asyncio.sleep(4.5)
+            async with front.client() as other, other.stream(port=third), asyncio.timeout(20):
+                while await connection.keys("*antiphon:open:*"):  # noqa: ASYNC110 -- nothing here sets an Event
+                    await asyncio.sleep(0.05)
             async with client.stream(question.id, port=third) as answer:
                 *_, reply = await rest_of(answer)
         assert reply["id"] == 7

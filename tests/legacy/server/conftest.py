@@ -27,9 +27,8 @@ async def store(request, tmp_path):
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Whatever takes a few seconds takes a few hundredths."""
-    from antiphon.legacy.server import http
-    from antiphon.legacy.server import reply_stream as reply
+    """Make what takes a few seconds take a few hundredths."""
+    from antiphon.legacy.server import http, reply_stream
 
-    monkeypatch.setattr(reply, "GRACE", 0.05)
+    monkeypatch.setattr(reply_stream, "GRACE", 0.05)
     monkeypatch.setattr(http, "LOOK", 0.05)

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from antiphon import MemoryStore, Server
+from client.until import until
 from messages import request as modern_request
 
 from .driver import LATEST, REVISIONS, SESSION, Client, initialize, notification, request, text_of, tool_call
@@ -268,20 +269,31 @@ async def test_a_session_that_is_used_does_not(monkeypatch):
         assert (await client.post(request("ping"))).status == 200
 
 
+class CountingStore(MemoryStore):
+    """Counts how often a session is written."""
+
+    writes = 0
+
+    async def put(self, key, value, *, ttl):
+        self.writes += key.startswith("antiphon:session:")
+        await super().put(key, value, ttl=ttl)
+
+
 async def test_a_session_whose_stream_is_open_does_not_expire():
-    app = Server("tests")
-    client = Client(app.asgi(session_ttl=0.15))
+    store = CountingStore()
+    client = Client(Server("tests", store=store).asgi(session_ttl=0.15))
     await client.connect()
     stream = client.listen()
     await stream.opened()
-    await asyncio.sleep(0.4)
+    await until(lambda: store.writes > 5)  # three within its time to live
     assert (await client.post(request("ping"))).status == 200
     stream.disconnect()
     await stream.finished()
 
 
 async def test_a_session_with_a_call_under_way_does_not_expire():
-    app = Server("tests")
+    store = CountingStore()
+    app = Server("tests", store=store)
     running, open_ = asyncio.Event(), asyncio.Event()
 
     @app.tool
@@ -294,7 +306,7 @@ async def test_a_session_with_a_call_under_way_does_not_expire():
     await client.connect()
     call = client.tool("work")
     await running.wait()
-    await asyncio.sleep(0.5)
+    await until(lambda: store.writes > 4)  # two within its time to live
     open_.set()
     assert text_of((await call.reply()).message) == "worked"
     assert (await client.post(request("ping"))).status == 200
@@ -302,13 +314,12 @@ async def test_a_session_with_a_call_under_way_does_not_expire():
 
 async def test_expired_sessions_are_forgotten():
     app = Server("tests")
-    endpoint = app.asgi(session_ttl=0.05)
+    endpoint = app.asgi(session_ttl=0.4)
     for _ in range(20):
         await Client(endpoint).connect()
     sessions = endpoint.dialect.sessions
     assert len(sessions) == 20
-    await asyncio.sleep(0.2)
-    assert (len(sessions), len(app.store)) == (0, 0)
+    await until(lambda: (len(sessions), len(app.store)) == (0, 0))
 
 
 async def test_there_are_only_so_many_sessions():
@@ -325,12 +336,15 @@ async def test_there_are_only_so_many_sessions():
     await Client(endpoint).connect()
 
 
-async def test_sessions_that_expired_make_room():
-    app = Server("tests")
-    endpoint = app.asgi(max_sessions=2, session_ttl=0.05)
+async def test_sessions_that_expired_make_room(monkeypatch):
+    from antiphon.legacy.server import sessions
+
+    clock = Clock()
+    monkeypatch.setattr(sessions.time, "monotonic", clock)
+    endpoint = Server("tests", store=MemoryStore(clock=clock)).asgi(max_sessions=2, session_ttl=10)
     for _ in range(2):
         await Client(endpoint).connect()
-    await asyncio.sleep(0.06)
+    clock.now += 11
     await Client(endpoint).connect()
 
 

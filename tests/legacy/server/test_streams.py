@@ -8,6 +8,7 @@ import pytest
 
 from antiphon import CannotAsk, Context, MemoryStore, Server
 from antiphon.legacy.server import exchange as exchanges
+from antiphon.legacy.server import reply_stream
 from antiphon.stores import StoreError
 from antiphon.transports import asgi
 from client.until import until
@@ -462,11 +463,17 @@ async def test_a_client_that_stays_away_is_given_up_and_so_is_the_handler(client
     assert end["id"] == "mine"
 
 
+async def waited_for(client):
+    """Return when the time is over that a client with one call has to come back."""
+    (reply,) = router_of(client)._replies.values()
+    await until(lambda: reply._absent)
+
+
 async def test_a_handler_that_does_not_ask_is_not_given_up(client, gate, soon):
     call = client.tool("work")
     await call.next_message()
     await leave_stream(call)
-    await asyncio.sleep(0.12)
+    await waited_for(client)
     assert not gate.cancelled.is_set()
     gate.open.set()
     again = client.listen(call.last_id)
@@ -477,7 +484,7 @@ async def test_nobody_is_asked_who_has_been_away_for_too_long(client, gate, soon
     call = client.tool("work_then_ask")
     await call.next_message()
     await leave_stream(call)
-    await asyncio.sleep(0.12)
+    await waited_for(client)
     gate.open.set()
     await call.finished()
     again = client.listen(call.last_id)
@@ -488,7 +495,7 @@ async def test_who_came_back_late_but_before_the_question_is_asked(client, gate,
     call = client.tool("work_then_ask")
     await call.next_message()
     await leave_stream(call)
-    await asyncio.sleep(0.12)
+    await waited_for(client)
     again = client.listen(call.last_id)
     await again.opened()
     gate.open.set()
@@ -496,13 +503,15 @@ async def test_who_came_back_late_but_before_the_question_is_asked(client, gate,
     assert text_of((await again.closed())[-1]) == "sure: True"
 
 
-async def test_who_comes_back_and_leaves_again_is_given_up(client, gate, soon):
+async def test_who_comes_back_and_leaves_again_is_given_up(client, gate, monkeypatch):
+    monkeypatch.setattr(reply_stream, "GRACE", 0.5)
     call = client.tool("ask")
     await call.next_message()
     await leave_stream(call)
+    (reply,) = router_of(client)._replies.values()
     again = client.listen(call.last_id)
     await again.opened()
-    await asyncio.sleep(0.12)
+    await until(reply._timer.cancelled)
     assert not gate.cancelled.is_set()
     again.disconnect()
     await asyncio.wait_for(gate.cancelled.wait(), 2)

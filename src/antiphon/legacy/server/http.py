@@ -302,11 +302,11 @@ class LegacyHttp(Dialect):
                     await exchange.event(f"{name}.{id_}", data)
                 if asked is None or not under_way or await self._is_over(session, name, asked, events):
                     break
-                if not await _either(gone, wait, LOOK) and not await self.router.is_alive(name):
+                if not await _either(gone, wait, LOOK) and not await self.router.owner_is_alive(name):
                     await self._end_orphan(session, name, last, asked)
                 # What a dead instance had under way has expired rather than ended.
                 is_open = await store.get(open_key(session.id, name)) is not None
-                under_way = is_open or not await self.router.is_alive(name)
+                under_way = is_open or not await self.router.owner_is_alive(name)
                 events = await store.read(key, after=last)
             else:
                 if exchange.gone:

@@ -98,7 +98,7 @@ class InstanceRouter:
 
     async def cancel(self, session: str, id_: RequestId | None) -> None:
         if id_ is not None and not self._cancel(session, id_):
-            await self._tell(ALL, {"cancel": [session, id_]})
+            await self._tell_all({"cancel": [session, id_]})
 
     async def deliver(self, session: str, answer: Message) -> None:
         """Hand a client's answer to the call that waits for it."""
@@ -112,7 +112,7 @@ class InstanceRouter:
     async def end(self, session: str) -> None:
         """End what goes on in a session, at every instance."""
         self._end(session)
-        await self._tell(ALL, {"end": session})
+        await self._tell_all({"end": session})
 
     # --- streams --------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class InstanceRouter:
         self._replies[reply.name] = reply
         self._hold()
         if self._shared:
-            await self._connected()
+            await self._connect()
 
     def closed(self, reply: ReplyStream) -> None:
         if self._replies.pop(reply.name, None) is not None:
@@ -167,8 +167,8 @@ class InstanceRouter:
         self._hold()
         try:
             if self._shared:
-                await self._connected()
-                await self._tell(ALL, {"reads": [self.instance, session, stream]})
+                await self._connect()
+                await self._tell_all({"reads": [self.instance, session, stream]})
             yield
         finally:
             if self._readers.get((session, stream)) is stop:
@@ -178,7 +178,7 @@ class InstanceRouter:
                 del self._ending[session]
             self._release()
 
-    async def is_alive(self, name: str) -> bool:
+    async def owner_is_alive(self, name: str) -> bool:
         """Whether the instance that a stream comes from is alive."""
         owner = owner_of(name)
         return owner == self.instance or await self._is_alive(owner)
@@ -208,9 +208,9 @@ class InstanceRouter:
             for owner, id_ in [key for key in self._running if key[0] == session]:
                 self._cancel(owner, id_)
 
-    async def _tell(self, channel: str, what: object) -> None:
+    async def _tell_all(self, what: object) -> None:
         if self._shared:
-            await self.store.publish(channel, encode(what))
+            await self.store.publish(ALL, encode(what))
 
     async def _send(self, instance: str, what: object) -> None:
         """Put a message into the inbox of another instance, if that is alive."""
@@ -253,7 +253,7 @@ class InstanceRouter:
         self._ready = None
         self._linger = None
 
-    async def _connected(self) -> None:
+    async def _connect(self) -> None:
         """Wait until messages of other instances arrive here, and until they can see that this one is alive."""
         await self.store.put(_alive(self.instance), b"", ttl=DEAD)
         if self._ready is not None:

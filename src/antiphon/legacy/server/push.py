@@ -81,7 +81,7 @@ class Pushes:
                 await asyncio.wait({answer})
             return _response(answer.result())
         except TimeoutError:
-            raise CannotAsk(f"Nobody answered within {self._timeout:g} seconds", required={}) from None
+            raise CannotAsk(f"The client did not answer within {self._timeout:g} seconds", required={}) from None
         finally:
             del self._waiting[id_]
             if answer.cancelled() or not answer.done():
