@@ -136,7 +136,7 @@ async def test_a_person_has_a_limit_of_their_own():
         await asyncio.sleep(60)
 
     async with Client(Scripted(asks("s", key=QUESTION)), elicit=never, patience=0.05) as client:
-        with pytest.raises(CallTimeout, match="Nobody answered the question within 0.05 seconds") as raised:
+        with pytest.raises(CallTimeout, match="The question was not answered within 0.05 seconds") as raised:
             await client.call_tool("tool")
     assert raised.value.waiting_for == "person"
 

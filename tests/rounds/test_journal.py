@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from antiphon.errors import CannotAsk, UnstableQuestion, UserRefused
 from antiphon.rounds import ask
 from antiphon.rounds.ask import Question
-from antiphon.rounds.journal import Asked, Conversation, InputRequired, Journal, RoundEnds, input_required
+from antiphon.rounds.journal import AskedQuestion, Conversation, InputRequired, Journal, RoundEnds, input_required
 from antiphon.types import Accepted, Cancelled, Declined, Elicited, Missing, Root, Rooted, Sample, Sampled
 
 FLOW = b"a flow's id."
@@ -55,7 +55,7 @@ def test_a_journal_goes_through_a_token_and_counts_its_rounds(readable: bool) ->
     empty = Journal.unpack(Journal(FLOW).pack(readable=readable))
     assert (empty.flow, empty.round, empty.asked, empty.answers, empty.steps) == (FLOW, 2, {}, {}, {})
     assert empty.state is None
-    journal = Journal(FLOW, steps={"s": b"1"}, state=b'{"a":1}', asked={"q": Asked(b"12345678", 1)})
+    journal = Journal(FLOW, steps={"s": b"1"}, state=b'{"a":1}', asked={"q": AskedQuestion(b"12345678", 1)})
     again = Journal.unpack(journal.pack(readable=readable))
     assert (again.flow, again.round) == (FLOW, 2)
     assert (again.steps, again.state, again.asked) == (journal.steps, journal.state, journal.asked)

@@ -282,7 +282,7 @@ class ClosesOnce(MemoryStore):
             "Nothing expires before its ttl; of put, add and append only ['add', 'append'] was still there.",
         ),
         (TtlOnceOnly, "put() without a ttl keeps the value for good, whatever ttl it had before."),
-        (TtlOnceOnly, "put() with a ttl counts anew, whatever ttl the value had before."),
+        (TtlOnceOnly, "put() with a ttl counts from the start, whatever ttl the value had before."),
         (NoEmptyValues, "put(), get() and take() carry an empty value unchanged."),
         (TextOnly, "put(), get() and take() carry every byte unchanged."),
         (OneCase, "Keys that differ in any character are different keys; 'a' (1 long) is not."),

@@ -209,7 +209,7 @@ async def test_a_call_that_fails_was_not_checked(call, problem):
     assert not report.ok
     assert report.findings == ()
     assert report.problem.startswith(problem), report.problem
-    assert "was not run through, so nobody knows whether it is safe to replay. " + problem in str(report)
+    assert "was not run to its end, so its replay safety is unknown. " + problem in str(report)
     meant = await check(call, may_fail=True)
     assert (meant.ok, meant.problem, meant.notes[0]) == (True, "", report.problem)
 

@@ -31,7 +31,7 @@ class Option(NamedTuple):
     title: str
 
 
-class FormField(msgspec.Struct, frozen=True, kw_only=True):
+class PromptField(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     schema: JsonObject
     kind: Kind
@@ -104,7 +104,7 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
         return read_value(self.schema, value)
 
 
-def fields_of(schema: JsonObject) -> list[FormField]:
+def fields_of(schema: JsonObject) -> list[PromptField]:
     """Return the fields of a form. A field that the protocol does not allow is asked for as JSON."""
     properties = schema.get("properties")
     required = schema.get("required")
@@ -113,13 +113,13 @@ def fields_of(schema: JsonObject) -> list[FormField]:
     return [_field(name, definition, is_required=name in names) for name, definition in found]
 
 
-def _field(name: str, definition: object, *, is_required: bool) -> FormField:
+def _field(name: str, definition: object, *, is_required: bool) -> PromptField:
     schema: JsonObject = definition if isinstance(definition, dict) else {}
     try:
         kind = _kind(checked_definition(name, definition))
     except TypeError:
         kind = "other"
-    return FormField(name=name, schema=schema, kind=kind, is_required=is_required)
+    return PromptField(name=name, schema=schema, kind=kind, is_required=is_required)
 
 
 def _kind(schema: JsonObject) -> Kind:
@@ -188,7 +188,7 @@ class Escaped(Exception):
     """Esc was pressed."""
 
 
-async def ask(field: FormField, before: object, complain: Callable[[str], None]) -> Any:
+async def ask(field: PromptField, before: object, complain: Callable[[str], None]) -> Any:
     """Return a valid value for a field, or ABSENT; ``before`` is what was answered earlier."""
     while True:
         match field.kind:
@@ -204,7 +204,7 @@ async def ask(field: FormField, before: object, complain: Callable[[str], None])
             complain(str(fault)[:1].upper() + str(fault)[1:])
 
 
-def _value(field: FormField, given: Any) -> Any:
+def _value(field: PromptField, given: Any) -> Any:
     """Return the value for what was typed or marked; raise ValueError if it is not valid."""
     if isinstance(given, list):
         return ABSENT if not given and field.is_optional else field.check(given)
@@ -221,7 +221,7 @@ async def choose(message: str, choices: Sequence[tuple[str, object]], start: obj
     return await _put(questionary.select(message, options, default=_choice_of(options, start), instruction=" "))
 
 
-async def _type(field: FormField, before: object) -> Any:
+async def _type(field: PromptField, before: object) -> Any:
     start = field.default if before is ABSENT else before
     prefilled = "" if start is None else start if isinstance(start, str) else field.shown(start)
     keys: dict[str, Any] = {"key_bindings": _days()} if field.kind == "date" else {}
@@ -229,7 +229,7 @@ async def _type(field: FormField, before: object) -> Any:
     return await _put(questionary.text(f"{field.label}{hint}:", default=prefilled, **keys))
 
 
-async def _choose(field: FormField, before: object) -> Any:
+async def _choose(field: PromptField, before: object) -> Any:
     is_boolean = field.kind == "boolean"
     if is_boolean:
         choices = [questionary.Choice("Yes", True, shortcut_key="y"), questionary.Choice("No", False, shortcut_key="n")]
@@ -253,7 +253,7 @@ async def _choose(field: FormField, before: object) -> Any:
     )
 
 
-async def _choose_several(field: FormField, before: object) -> Any:
+async def _choose_several(field: PromptField, before: object) -> Any:
     start: Any = (field.default or []) if before is ABSENT else before
     choices = [
         questionary.Choice(option.title or '""', option.value, checked=option.value in start)
@@ -263,7 +263,7 @@ async def _choose_several(field: FormField, before: object) -> Any:
     return await _put(questionary.checkbox(f"{field.label}:", choices, **options))
 
 
-def _list_options(field: FormField, keys: str, choices: list[questionary.Choice]) -> dict[str, Any]:
+def _list_options(field: PromptField, keys: str, choices: list[questionary.Choice]) -> dict[str, Any]:
     search = len(choices) > SEARCHED
     parts = (field.hint, f"{keys}; type to search" if search else keys)
     instruction = f"({'; '.join(part for part in parts if part)})"

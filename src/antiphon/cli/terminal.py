@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.cli.forms import ABSENT, Escaped, FormField, ask, choose, fields_of
+from antiphon.cli.forms import ABSENT, Escaped, PromptField, ask, choose, fields_of
 from antiphon.cli.output import Location, on_stderr, read_location
 from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.errors import CannotAnswer
@@ -77,12 +77,12 @@ class Terminal:
             match chosen:
                 case Accepted() | Declined() | Cancelled():
                     return chosen
-                case FormField():
+                case PromptField():
                     waiting = [chosen]
                 case _:
                     pass
 
-    async def _review(self, question: Elicitation, fields: list[FormField], values: dict[str, Any]) -> Any:
+    async def _review(self, question: Elicitation, fields: list[PromptField], values: dict[str, Any]) -> Any:
         """Show what will be sent, and ask whether to send it, change it or refuse."""
         given = {name: value for name, value in values.items() if value is not ABSENT}
         send: list[tuple[str, object]] = []
@@ -99,7 +99,7 @@ class Terminal:
         start = None if fields else refusals[0][1]
         return await choose("Send this?" if fields else "Accept?", [*send, *changes, *refusals], start)
 
-    def _table(self, fields: list[FormField], content: JsonObject) -> None:
+    def _table(self, fields: list[PromptField], content: JsonObject) -> None:
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(style="bold")
         table.add_column(overflow="fold")
@@ -163,7 +163,7 @@ class Terminal:
             )
         )
 
-    def _describe(self, field: FormField) -> None:
+    def _describe(self, field: PromptField) -> None:
         if field.description:
             self._console.print(Text(f"  {field.description}", style="dim"))
 

@@ -32,7 +32,7 @@ class RoundEnds(BaseException):
     """The signal that unwinds a handler whose question has no answer yet. Private, and not an Exception on purpose."""
 
 
-class Asked(msgspec.Struct, array_like=True):
+class AskedQuestion(msgspec.Struct, array_like=True):
     fingerprint: bytes
     drift: int = 0
 
@@ -50,7 +50,7 @@ class Journal(msgspec.Struct, array_like=True):
 
     flow: bytes
     round: int = 1
-    asked: dict[str, Asked] = {}
+    asked: dict[str, AskedQuestion] = {}
     answers: dict[str, Answered] = {}
     steps: dict[str, bytes] = {}
     state: bytes | None = None
@@ -108,7 +108,7 @@ class _Readable(msgspec.Struct):
         return Journal(
             flow=bytes.fromhex(self.flow),
             round=self.round,
-            asked={name: Asked(bytes.fromhex(print_), drift) for name, (print_, drift) in self.asked.items()},
+            asked={name: AskedQuestion(bytes.fromhex(print_), drift) for name, (print_, drift) in self.asked.items()},
             answers={
                 name: Answered(bytes.fromhex(print_), bytes(raw), read)
                 for name, (print_, raw, read) in self.answers.items()
@@ -237,9 +237,9 @@ class Conversation:
         for name in self.arrived:
             if name in self._read or (name in self.journal.asked and not self._settled(name)):
                 self._keep(name)
-        asked: dict[str, Asked] = {}
+        asked: dict[str, AskedQuestion] = {}
         for name, question in self.pending.items():
-            asked[name] = Asked(question.fingerprint, self._drift(name, question))
+            asked[name] = AskedQuestion(question.fingerprint, self._drift(name, question))
         self.journal.asked = asked
         result: JsonObject = {"resultType": "input_required"}
         if self.pending:
@@ -282,7 +282,10 @@ class Conversation:
     def _moved(self, name: str, question: Question) -> Any:
         """An answer to the same question under another automatic name, as when a newer tool asks one more before it."""
         print_ = question.fingerprint
-        recorded: list[tuple[str, Answered | Asked]] = [*self.journal.answers.items(), *self.journal.asked.items()]
+        recorded: list[tuple[str, Answered | AskedQuestion]] = [
+            *self.journal.answers.items(),
+            *self.journal.asked.items(),
+        ]
         for other, item in recorded:
             if item.fingerprint == print_ and (other, print_) not in self._claimed:
                 found = self._recorded(other, question)

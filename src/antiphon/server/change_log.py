@@ -1,4 +1,4 @@
-"""Changes: what happened at any instance of a server, in order, for those who hear of it elsewhere or later."""
+"""The log of changes in the store: instances tell each other what changed, and streams catch up on what they missed."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from antiphon.wire.jsonrpc import encode, notification
 
 STREAM: Final = "antiphon:changes"
 SILENCE: Final = 15.0
-"""Seconds without news after which somebody looks all the same, for news may get lost."""
+"""Seconds without news after which the store is read again, since a message may get lost."""
 PAUSE: Final = 1.0
 """Seconds after which the store is tried again."""
 _decode = msgspec.json.Decoder(tuple[str, str, str]).decode
@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder(tuple[str, str, str]).decode
 log = logging.getLogger("antiphon")
 
 
-class Change(NamedTuple):
+class LoggedChange(NamedTuple):
     id: str
     origin: str
     """The instance where it happened."""
@@ -34,11 +34,11 @@ class Change(NamedTuple):
         return encode(notification(self.method, {"uri": self.uri} if self.uri else {}))
 
 
-Hear: TypeAlias = Callable[[Change], None]
+OnChange: TypeAlias = Callable[[LoggedChange], None]
 
 
-class Changes:
-    """The changes of a server, from all its instances. One task reads them for all who hear of them here."""
+class ChangeLog:
+    """The changes of a server, from all its instances. One task reads them for all streams of this instance."""
 
     def __init__(self, store: Store, *, shared: bool) -> None:
         self.shared = shared
@@ -48,7 +48,7 @@ class Changes:
         self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hearers: set[Hear] = set()
+        self._followers: set[OnChange] = set()
         self._reading: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         self._fault: StoreError | None = None
@@ -58,7 +58,7 @@ class Changes:
     # --- telling --------------------------------------------------------------------------------------------------
 
     def want(self) -> None:
-        """There is somebody who may want to hear of changes later."""
+        """Keep changes from now on: a stream may ask for them later."""
         self._wanted = True
         self._loop = asyncio.get_running_loop()
 
@@ -67,7 +67,7 @@ class Changes:
         return self._wanted and self._loop is not None
 
     def tell(self, method: str, uri: str = "") -> None:
-        """Something changed here, in any thread."""
+        """Log a change of this instance; callable from any thread."""
         if not self._wanted:
             return
         with contextlib.suppress(RuntimeError):
@@ -89,32 +89,32 @@ class Changes:
 
     # --- hearing --------------------------------------------------------------------------------------------------
 
-    def follow(self, hear: Hear) -> None:
+    def follow(self, told: OnChange) -> None:
         """Call a function with each change from now on, wherever it happens."""
-        self._hearers.add(hear)
+        self._followers.add(told)
         loop = asyncio.get_running_loop()
         if self._reading is None or self._reading.done() or self._reading.get_loop() is not loop:
             self._loop = loop
             self._tried = asyncio.Event()
             self._reading = loop.create_task(self._read())
 
-    def unfollow(self, hear: Hear) -> None:
-        self._hearers.discard(hear)
-        if not self._hearers and self._reading is not None:
+    def unfollow(self, told: OnChange) -> None:
+        self._followers.discard(told)
+        if not self._followers and self._reading is not None:
             with contextlib.suppress(RuntimeError):  # its loop has gone, and so has the task
                 self._reading.cancel()
             self._reading = None
 
     async def followed(self) -> None:
-        """Wait until those who follow miss nothing any more; StoreError if they will for the moment."""
+        """Wait until every further change reaches the followers; StoreError if the store cannot be read."""
         await self._tried.wait()
         if self._fault is not None:
             raise self._fault
 
     @contextlib.asynccontextmanager
-    async def following(self, after: str | None) -> AsyncGenerator["Reader"]:
-        """The changes after one of them, or from now on; ValueError if there never was such a one."""
-        reader = Reader(self.limit)
+    async def following(self, after: str | None) -> AsyncGenerator["ChangeReader"]:
+        """Read the changes after the one with this id, or from now on; ValueError if no change can have that id."""
+        reader = ChangeReader(self.limit)
         self.follow(reader.put)
         try:
             await self.followed()
@@ -151,12 +151,12 @@ class Changes:
         for id_, data in await self._store.read(STREAM, after=self._last):
             self._last = id_
             change = _change(id_, data)
-            for hear in list(self._hearers):
-                hear(change)
+            for told in list(self._followers):
+                told(change)
 
 
-class Reader:
-    """One stream's share of the changes. Of equal ones that wait to be sent, the newest is enough."""
+class ChangeReader:
+    """The changes that wait for one stream. Of equal ones, only the newest waits."""
 
     __slots__ = ("_limit", "_news", "_waiting", "last", "overflow")
 
@@ -166,16 +166,16 @@ class Reader:
         self.overflow: Callable[[], None] | None = None
         """Called when more waits than is kept: the stream should end, for its client can come back."""
         self._limit = limit
-        self._waiting: dict[tuple[str, str], Change] = {}
+        self._waiting: dict[tuple[str, str], LoggedChange] = {}
         self._news = asyncio.Event()
 
-    def begin(self, missed: list[Change]) -> None:
-        """What happened before comes first."""
+    def begin(self, missed: list[LoggedChange]) -> None:
+        """Put the changes that were missed before those that came meanwhile."""
         heard, self._waiting = self._waiting, {}
         for change in (*missed, *heard.values()):
             self.put(change)
 
-    def put(self, change: Change) -> None:
+    def put(self, change: LoggedChange) -> None:
         self._waiting.pop((change.method, change.uri), None)
         self._waiting[change.method, change.uri] = change
         self._news.set()
@@ -185,7 +185,7 @@ class Reader:
     def wake(self) -> None:
         self._news.set()
 
-    def take(self) -> list[Change]:
+    def take(self) -> list[LoggedChange]:
         taken, self._waiting = list(self._waiting.values()), {}
         self._news.clear()
         return taken
@@ -195,5 +195,5 @@ class Reader:
         await self._news.wait()
 
 
-def _change(id_: str, data: bytes) -> Change:
-    return Change(id_, *_decode(data))
+def _change(id_: str, data: bytes) -> LoggedChange:
+    return LoggedChange(id_, *_decode(data))

@@ -27,7 +27,7 @@ from antiphon.rounds.token import (
     Seal,
     SignedState,
 )
-from antiphon.server.change_log import Changes
+from antiphon.server.change_log import ChangeLog
 from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
@@ -182,10 +182,10 @@ class Service(Registry):
         self.subscriptions.changes = None
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> ChangeLog:
         """What changed at any instance, in the store; from the first use on, what changes here is added."""
         if self.subscriptions.changes is None:
-            self.subscriptions.changes = Changes(self.store, shared=self.has_shared_store)
+            self.subscriptions.changes = ChangeLog(self.store, shared=self.has_shared_store)
         return self.subscriptions.changes
 
     def share_changes(self) -> None:
@@ -310,7 +310,7 @@ class Service(Registry):
         finally:
             if run is not None:
                 run.over = True
-        if log.isEnabledFor(logging.INFO):
+        if log.isEnabledFor(logging.INFO) and run is not None:
             log.info("%s %s", run, result["resultType"], extra=run.facts(result["resultType"]))
         return 200, reply
 

@@ -1,4 +1,4 @@
-"""Subscriptions: who listens for which changes, and what is on its way to them."""
+"""Subscriptions: the open streams of a server, and the notifications that wait to be sent on them."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from typing import Final, Literal, Protocol, TypeAlias, get_args
 import msgspec
 
 from antiphon.errors import InvalidParams
-from antiphon.server.change_log import Change, Changes
+from antiphon.server.change_log import ChangeLog, LoggedChange
 from antiphon.server.run import Run
 from antiphon.stores.store import StoreError
 from antiphon.types import JsonObject
@@ -84,8 +84,8 @@ class Listener:
                 await channel.emit(message)
 
 
-class Observer(Protocol):
-    """Hears of every change, whatever thread it happens in, and of the end."""
+class ChangeObserver(Protocol):
+    """Is told of every change, from any thread, and of the end."""
 
     def tell(self, method: str, uri: str = "") -> None: ...
 
@@ -93,32 +93,32 @@ class Observer(Protocol):
 
 
 class Subscriptions:
-    """All who hear of a server's changes here."""
+    """The streams that this instance tells of changes."""
 
-    __slots__ = ("_endings", "_observers", "changes", "closing")
+    __slots__ = ("_endings", "_listeners", "changes", "closing")
 
     def __init__(self) -> None:
-        self.changes: Changes | None = None
-        """Where changes are kept for those who are not here, or not yet."""
+        self.changes: ChangeLog | None = None
+        """Where changes are kept for other instances, and for streams that open later."""
         self.closing = False
-        self._observers: set[Observer] = set()
+        self._listeners: set[ChangeObserver] = set()
         self._endings: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
-        return len(self._observers)
+        return len(self._listeners)
 
     def __iter__(self) -> Iterator[Listener]:
-        return (observer for observer in list(self._observers) if isinstance(observer, Listener))
+        return (listener for listener in list(self._listeners) if isinstance(listener, Listener))
 
-    def join(self, observer: Observer) -> None:
-        """From now on, tell this one of what changes, here and at other instances."""
-        self._observers.add(observer)
+    def join(self, listener: ChangeObserver) -> None:
+        """Tell this listener of changes from now on, of this instance and of others."""
+        self._listeners.add(listener)
         if self.changes is not None and self.changes.shared:
             self.changes.follow(self._hear)
 
-    def leave(self, observer: Observer) -> None:
-        self._observers.discard(observer)
-        if not self._observers and self.changes is not None:
+    def leave(self, listener: ChangeObserver) -> None:
+        self._listeners.discard(listener)
+        if not self._listeners and self.changes is not None:
             self.changes.unfollow(self._hear)
 
     async def listen(self, run: Run, features: set[str]) -> JsonObject:
@@ -146,8 +146,8 @@ class Subscriptions:
 
     def close(self) -> None:
         self.closing = True
-        for observer in list(self._observers):
-            observer.close()
+        for listener in list(self._listeners):
+            listener.close()
         for function in self._endings:
             function()
 
@@ -156,13 +156,13 @@ class Subscriptions:
         if self.changes is not None:
             self.changes.tell(method, uri)
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: LoggedChange) -> None:
         if self.changes is not None and change.origin != self.changes.origin:
             self._tell(change.method, change.uri)
 
     def _tell(self, method: str, uri: str) -> None:
-        for observer in list(self._observers):
-            observer.tell(method, uri)
+        for listener in list(self._listeners):
+            listener.tell(method, uri)
 
 
 def _agreed(wanted: object, features: set[str]) -> Filter:

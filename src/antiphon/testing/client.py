@@ -185,7 +185,8 @@ def _waiting(
 
     @functools.wraps(method)
     def call(self: "SyncMcpClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._runner.run(method(self._client, *args, **kwargs))
+        # A method of the class in all but its place.
+        return self._runner.run(method(self._client, *args, **kwargs))  # pyright: ignore[reportPrivateUsage]
 
     return call
 

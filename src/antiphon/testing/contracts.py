@@ -197,7 +197,7 @@ async def _expiry(store: Store, name: str, promise: Promise) -> None:
     added = await store.add(f"{name}-add", b"y") and await store.get(f"{name}-add") == b"y"
     promise(added, "add() is True again once the key has expired.")
     second = await store.append(f"{name}-append", b"y")
-    promise(await _stream(store, f"{name}-append") == [b"y"], "A stream that has expired begins anew.")
+    promise(await _stream(store, f"{name}-append") == [b"y"], "A stream that has expired begins again.")
     promise(second > first, "The ids of a stream go on rising after it has expired.")
 
 
@@ -221,10 +221,10 @@ async def _renewal(store: Store, name: str, promise: Promise) -> None:
     await asyncio.sleep(1.2 * BRIEF)
     kept, longer = await store.get(f"{name}-kept"), await store.get(f"{name}-longer")
     promise(kept is not None, "put() without a ttl keeps the value for good, whatever ttl it had before.")
-    promise(longer is not None, "put() with a ttl counts anew, whatever ttl the value had before.")
+    promise(longer is not None, "put() with a ttl counts from the start, whatever ttl the value had before.")
     promise(
         await _stream(store, f"{name}-events", last=2) == [b"2", b"3"],
-        "append() with a ttl counts anew for the whole stream, and without one changes nothing.",
+        "append() with a ttl counts from the start for the whole stream, and without one changes nothing.",
     )
 
 

@@ -71,7 +71,7 @@ class SafetyReport(msgspec.Struct, frozen=True, kw_only=True):
         asked = f", asking {', '.join(self.asked)}" if self.asked else ", asking nothing"
         call = f"{self.call} ({rounds}{asked})"
         if self.problem and not self.findings:
-            lines = [f"{call} was not run through, so nobody knows whether it is safe to replay. {self.problem}"]
+            lines = [f"{call} was not run to its end, so its replay safety is unknown. {self.problem}"]
         else:
             lines = [f"{call} is {'safe' if self.ok else 'not safe'} to replay{':' if self.findings else '.'}"]
             lines += [f"  {finding}" for finding in self.findings]

@@ -133,7 +133,7 @@ def environment(variables: Mapping[str, str]) -> Generator[None]:
 
 
 def maker(target: Service | Callable[..., object]) -> Make:
-    """Return what makes instances: the function given, or one that imports the server's module anew."""
+    """Return what makes instances: the function given, or one that imports the server's module again."""
     if not isinstance(target, Service):
         return lambda: _made(target)
     module, name = _origin(target)
@@ -167,7 +167,7 @@ def _origin(server: Service) -> tuple[ModuleType, str]:
         return (likely or origins)[0]
     raise NoFreshInstance(
         f"There is no way to make another instance of the server {server.info.name!r}: no module has it under a name,"
-        " to be imported anew. Give a function that makes one instead."
+        " to be imported again. Give a function that makes one instead."
     )
 
 
@@ -189,7 +189,7 @@ def _imported_anew(home: ModuleType, name: str) -> Service:
             del sys.modules[module]
         sys.modules.update({module: before[module] for module in kin})
     if not isinstance(found, Service):
-        raise NoFreshInstance(f"{home.__name__} has no Server called {name!r} when it is imported anew")
+        raise NoFreshInstance(f"{home.__name__} has no Server called {name!r} when it is imported again")
     return found
 
 
@@ -203,7 +203,7 @@ def _run(module: ModuleType) -> None:
 
 
 def _kin(name: str) -> list[str]:
-    """The modules to import anew: the whole package, but of tests only the one file."""
+    """The modules to import again: the whole package, but of tests only the one file."""
     last = name.rpartition(".")[2]
     if last == "conftest" or last.startswith("test_") or last.endswith("_test"):
         return [name]

@@ -142,7 +142,7 @@ async def test_a_person_who_takes_too_long_ends_the_call_and_the_server_hears_of
 
     server = Old(asks_once)
     async with Client(server.link(), elicit=elicit, patience=0.02) as client:
-        with pytest.raises(CallTimeout, match="Nobody answered"):
+        with pytest.raises(CallTimeout, match="The question was not answered"):
             await client.call_tool("x")
         await until(lambda: server.sent_of("notifications/cancelled"))
     assert_left(server)

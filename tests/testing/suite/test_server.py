@@ -144,7 +144,7 @@ async def test_a_server_that_lets_nobody_in_is_told_with_what_may_help():
         finally:
             server.shutdown()
             thread.join()
-    assert "lets nobody in" in told(made)
+    assert "refuses this client" in told(made)
     assert "'headers' of the server" in told(made)
 
 

@@ -68,7 +68,7 @@ def run(app: LocalApp, sockets: list[socket.socket], *, started: Callable[[], No
 
     from antiphon.transports.serve import SETTINGS
 
-    class Server(uvicorn.Server):
+    class LocalServer(uvicorn.Server):
         def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 -- uvicorn's signature
             app.close()
             self.force_exit = self.should_exit and sig == signal.SIGINT
@@ -79,7 +79,7 @@ def run(app: LocalApp, sockets: list[socket.socket], *, started: Callable[[], No
             started()
 
     settings: dict[str, Any] = {**SETTINGS, "log_level": "warning", "timeout_graceful_shutdown": 2}
-    asyncio.run(Server(uvicorn.Config(app, **settings)).serve(sockets))
+    asyncio.run(LocalServer(uvicorn.Config(app, **settings)).serve(sockets))
 
 
 async def _respond(
@@ -122,7 +122,7 @@ _NOT_FORWARDED: Final = frozenset(
     {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "expect"}
     | {"host", "content-length", "accept-encoding"}
 )
-"""Headers that are written anew for the server: RFC 9110, 7.6.1; and compression, which would hide the messages."""
+"""Headers that are not passed on to the server: RFC 9110, 7.6.1; and compression, which would hide the messages."""
 _NOT_RETURNED: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"})
 _RECORDED: Final = frozenset({"www-authenticate", "retry-after", "location"})
 """Headers of a response without which its status cannot be understood."""

@@ -30,7 +30,7 @@ _TARGETS: Final = {
 """The parameters of each method that hold its target and its arguments."""
 
 
-class FormField(msgspec.Struct, frozen=True, kw_only=True):
+class ShownField(msgspec.Struct, frozen=True, kw_only=True):
     """A field of a form: ``replicas``, ``integer = 2``, ``How many.``"""
 
     name: str
@@ -50,7 +50,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What people read."""
     data: object = msgspec.UNSET
     """What programs read."""
-    fields: tuple[FormField, ...] = ()
+    fields: tuple[ShownField, ...] = ()
     failed: bool = False
     """An error: the tool's own, or the protocol's."""
     seconds: float | None = None
@@ -135,7 +135,7 @@ def _received(turn: Turn, number: int, *, is_last: bool) -> Iterator[Step]:
         yield Step(round=number, kind="wait", title="asks to be called again", seconds=turn.seconds)
 
 
-def _question(key: str, request: Mapping[str, object]) -> tuple[str, str, tuple[FormField, ...]]:
+def _question(key: str, request: Mapping[str, object]) -> tuple[str, str, tuple[ShownField, ...]]:
     wanted = request.get("params")
     params = wanted if isinstance(wanted, Mapping) else {}
     message = str(params.get("message", ""))
@@ -152,16 +152,16 @@ def _question(key: str, request: Mapping[str, object]) -> tuple[str, str, tuple[
             return f"asks {key}", *_listed_question(request)
 
 
-def _listed_question(request: Mapping[str, object]) -> tuple[str, tuple[FormField, ...]]:
+def _listed_question(request: Mapping[str, object]) -> tuple[str, tuple[ShownField, ...]]:
     """A question of the ``mcptest`` dialect, or of none."""
     match request:
         case {"description": str(text), "kind": str(kind)}:
-            return text, (FormField(name=kind, about="required" if request.get("required", True) else "optional"),)
+            return text, (ShownField(name=kind, about="required" if request.get("required", True) else "optional"),)
         case _:
             return compact(request), ()
 
 
-def _fields(params: Mapping[str, object]) -> Iterator[FormField]:
+def _fields(params: Mapping[str, object]) -> Iterator[ShownField]:
     match params.get("requestedSchema"):
         case {"properties": {**properties}, **rest}:
             required = rest.get("required")
@@ -169,7 +169,7 @@ def _fields(params: Mapping[str, object]) -> Iterator[FormField]:
                 known = schema if isinstance(schema, Mapping) else {}
                 about = _type(known) + (f" = {compact(known['default'])}" if "default" in known else "")
                 about += ", required" if isinstance(required, list) and name in required else ""
-                yield FormField(name=str(name), about=about, description=_description(known, str(name)))
+                yield ShownField(name=str(name), about=about, description=_description(known, str(name)))
         case _:
             pass
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from antiphon.testing.outcome import Check, Outcome, Status, Summary, Turn
-from antiphon.testing.report.conversation import FormField, Step, conversation
+from antiphon.testing.report.conversation import ShownField, Step, conversation
 from antiphon.testing.report.diff import (
     Difference,
     DiffLine,
@@ -250,6 +250,6 @@ def _step_body(step: Step) -> Iterator[str]:
         yield _element("pre", fitted(step.data, _ONE_LINE), {"class": "data"})
 
 
-def _field(field: FormField) -> str:
+def _field(field: ShownField) -> str:
     about = f"{field.about} — {field.description}" if field.description else field.about
     return f"<li>{_element('code', field.name)} {_element('span', about, {'class': 'about'})}</li>"

@@ -190,7 +190,7 @@ class SuiteServer:
 
     def _refused(self, refused: Refused) -> str:
         if refused.status in {401, 403}:
-            return f"{self.target.text} lets nobody in: {refused} ('headers' of the server may hold what it wants)"
+            return f"{self.target.text} refuses this client: {refused}. Set 'headers' of the server if it needs a credential."
         return f"{self.target.text} does not serve MCP: {refused}"
 
     def _told(self, fault: CallFailed) -> str:
