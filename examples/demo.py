@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from antiphon import Accepted, AntiphonError, Client, Context, Elicitation, Server
-from antiphon.transports.http import HttpLink
+from antiphon.transports.http_client import HttpLink
 
 # --- the server: what `antiphon serve examples/demo.py` serves -------------------------------------------------------
 

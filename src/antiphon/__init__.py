@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from antiphon.rounds import ask
     from antiphon.rounds.ask import Question
-    from antiphon.rounds.declare import Ask
+    from antiphon.rounds.asked_parameters import Ask
     from antiphon.rounds.journal import InputRequired, input_required
     from antiphon.rounds.token import Codec, Seal, SignedState
     from antiphon.server.context import Context
@@ -178,7 +178,7 @@ _HOMES = {
     "antiphon.client.client": ("Change", "Client", "Discovery", "Round"),
     "antiphon.client.results": ("CallResult", "Complete", "InputNeeded", "Pending", "PromptReply", "ReadResult"),
     "antiphon.rounds.ask": ("Question",),
-    "antiphon.rounds.declare": ("Ask",),
+    "antiphon.rounds.asked_parameters": ("Ask",),
     "antiphon.rounds.journal": ("InputRequired", "input_required"),
     "antiphon.rounds.token": ("Codec", "Seal", "SignedState"),
     "antiphon.server.context": ("Context",),

@@ -93,7 +93,7 @@ def connect(
     choice = _Choice(era, versions, patience)
     if isinstance(target, str) and target.startswith(("http://", "https://")):
         url = target
-        from antiphon.transports.http import HttpLink
+        from antiphon.transports.http_client import HttpLink
 
         return choice.link(
             lambda: HttpLink(url, headers=headers),

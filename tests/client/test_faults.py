@@ -19,7 +19,7 @@ import pytest
 from antiphon import Accepted, CallTimeout, Change, Client, Disconnected, PeerBroken, Refused
 from antiphon.http import client as http1
 from antiphon.transports import stdio_client as child
-from antiphon.transports.http import HttpLink
+from antiphon.transports.http_client import HttpLink
 from antiphon.transports.stdio_client import ChildLink
 
 from .hostile import DONE, END, STREAM, answer, asking, chunk, event, result

@@ -13,7 +13,7 @@ import uvloop
 
 from antiphon import Accepted, Client, Context, Disconnected, Server
 from antiphon.http import client as http1
-from antiphon.transports.http import HttpLink
+from antiphon.transports.http_client import HttpLink
 
 from .hostile import END, STREAM, Hostile, answer, chunk, event, result
 from .until import until

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import Accepted, Client, Context, Disconnected, Link, Refused, Server
-from antiphon.transports.http import HttpLink
+from antiphon.transports.http_client import HttpLink
 from antiphon.transports.stdio_client import ChildLink
 
 from .scripted import Scripted, done

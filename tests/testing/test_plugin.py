@@ -12,7 +12,7 @@ import pytest
 for module in (
     "antiphon.app",
     "antiphon.testing.client",
-    "antiphon.testing.collecting",
+    "antiphon.testing.pytest_suites",
     "antiphon.testing.snapshots",
     "antiphon.transports.stdio_client",
     "antiphon.legacy.client.link",

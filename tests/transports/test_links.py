@@ -9,7 +9,7 @@ from antiphon import Disconnected, eras
 from antiphon.testing import contracts
 from antiphon.testing.contracts import check_link
 from antiphon.transports import stdio_client as child
-from antiphon.transports.http import HttpLink
+from antiphon.transports.http_client import HttpLink
 from antiphon.transports.memory import Memory
 from antiphon.transports.stdio_client import ChildLink
 

@@ -29,7 +29,7 @@ _OTHERS: Final = 0o077
 """The file permissions of users other than the owner."""
 
 
-@click.command("call", epilog=exit_codes.TABLE)
+@click.command("call", epilog=exit_codes.CALL_TABLE)
 @click.argument("target")
 @click.argument("name", required=False)
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
@@ -83,7 +83,7 @@ def call_command(
         ctx.exit(exit_codes.TOOL_ERROR)
 
 
-@click.command("resume", epilog=exit_codes.TABLE)
+@click.command("resume", epilog=exit_codes.CALL_TABLE)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--target", metavar="TARGET", help="The server, if it is not where the file says.")
 @shared_options

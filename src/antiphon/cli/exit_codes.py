@@ -1,4 +1,4 @@
-"""Exit codes of calls, and the message for each failure. The user never sees a traceback."""
+"""The exit codes of every command, and the message for each failure of a call. The user never sees a traceback."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -13,10 +13,14 @@ from antiphon.testing.report.escaping import visible
 T = TypeVar("T")
 
 TOOL_ERROR: Final = 1
+FAILED: Final = 1
+DRIFTED: Final = 1
+BROKEN: Final = 2
+NOT_STARTED: Final = 3
 WAITING: Final = 5
 INTERRUPTED: Final = 130
 
-TABLE: Final = """\b
+CALL_TABLE: Final = """\b
 Exit codes:
   0    done
   1    the tool ran, and its result is an error
@@ -25,6 +29,21 @@ Exit codes:
   4    a question could not be answered
   5    the call waits for answers, in the file of --pending
   130  interrupted"""
+
+TEST_TABLE: Final = """\b
+Exit codes:
+  0    every test passed
+  1    a test failed
+  2    a suite is broken, or there is nothing to run
+  3    a server did not start
+  130  interrupted"""
+
+VERIFY_TABLE: Final = """\b
+Exit codes:
+  0    the server answers as it did
+  1    it answers in another way
+  2    the cassette is broken, or the usage wrong
+  3    the server did not start, cannot be reached, or does not answer"""
 
 _MISSING_CAPABILITY: Final = -32021
 

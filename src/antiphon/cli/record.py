@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from antiphon.cli.address import Address, listen
+from antiphon.cli import exit_codes
+from antiphon.cli.listen_address import Address, listen
 from antiphon.cli.target import ServerTarget, read_headers, read_target
 from antiphon.errors import Disconnected
 from antiphon.testing.report.escaping import visible
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from antiphon.testing.cassette.recording import Recording
     from antiphon.testing.cassette.replaying import Replay
     from antiphon.testing.cassette.verifying import LiveServer, Verdict, Verification
-
-DRIFTED = 1
-BROKEN = 2
-NOT_STARTED = 3
 
 _target = click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")
 _cassette = click.argument("cassette", type=click.Path(path_type=Path))
@@ -100,7 +97,7 @@ def _record_streams(peer: ServerTarget, recording: "Recording", output: Path) ->
     try:
         code = StdioProxy(peer.command, recording, RecordingFile(recording, output), peer.folder).run()
     except Disconnected as fault:
-        _fail(NOT_STARTED, fault)
+        _fail(exit_codes.NOT_STARTED, fault)
     except CassetteBroken as fault:
         raise click.ClickException(str(fault)) from None
     sys.exit(code)
@@ -159,7 +156,7 @@ def replay_command(
     left = replay.unplayed
     if left:
         click.echo(f"Not asked for: {visible(', '.join(entry.title for entry in left))}", err=True)
-    sys.exit(DRIFTED if replay.drifts or (complete and left) else 0)
+    sys.exit(exit_codes.DRIFTED if replay.drifts or (complete and left) else 0)
 
 
 def _load(path: Path) -> "Cassette":
@@ -169,7 +166,7 @@ def _load(path: Path) -> "Cassette":
     try:
         return Cassette.load(path)
     except CassetteBroken as fault:
-        _fail(BROKEN, fault)
+        _fail(exit_codes.BROKEN, fault)
 
 
 def _replay_streams(replay: "Replay") -> None:
@@ -199,15 +196,8 @@ def _show_drift(drift: "Drift") -> None:
 
 # --- verify -------------------------------------------------------------------------------------------------------
 
-TABLE = """\b
-Exit codes:
-  0    the server answers as it did
-  1    it answers in another way
-  2    the cassette is broken, or the usage wrong
-  3    the server did not start, cannot be reached, or does not answer"""
 
-
-@click.command("verify", epilog=TABLE)
+@click.command("verify", epilog=exit_codes.VERIFY_TABLE)
 @_cassette
 @_target
 @click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send.")
@@ -255,9 +245,9 @@ def verify_command(
         )
         sys.exit(asyncio.run(_verify(verification)))
     except CassetteBroken as fault:
-        _fail(BROKEN, f"{cassette}: {fault}")
+        _fail(exit_codes.BROKEN, f"{cassette}: {fault}")
     except NotStarted as fault:
-        _fail(NOT_STARTED, visible(str(fault)))
+        _fail(exit_codes.NOT_STARTED, visible(str(fault)))
 
 
 def _live_server(peer: ServerTarget, headers: dict[str, str]) -> "LiveServer":

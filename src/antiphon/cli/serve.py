@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 from typing import IO, Any, Final
 
 import click
@@ -21,12 +20,13 @@ from msgspec.structs import replace
 
 from antiphon import loading
 from antiphon.app import Server
-from antiphon.cli.address import Address, listen
+from antiphon.cli.listen_address import Address, listen
 from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.rounds.token import generate_key
 from antiphon.transports.asgi import LOCAL_HOSTS, Endpoint
 from antiphon.transports.serve import SETTINGS
+from antiphon.transports.shutdown import close_subscriptions_on
 
 VARIABLE: Final = "ANTIPHON_SERVE"
 """The environment variable that tells a worker its job."""
@@ -282,20 +282,8 @@ def endpoint() -> Endpoint:
         fault.show()
         sys.exit(STARTUP_FAILURE)
     for number in (signal.SIGTERM, signal.SIGINT):
-        _close_subscriptions_on(number, built)
+        close_subscriptions_on(number, built.service)
     # What is loaded now stays loaded: exempt it from garbage collection.
     gc.collect()
     gc.freeze()
     return built
-
-
-def _close_subscriptions_on(number: int, built: Endpoint) -> None:
-    """Close subscription streams before uvicorn's own handler runs: open ones would delay the shutdown."""
-    proceed = signal.getsignal(number)
-
-    def close(sig: int, frame: FrameType | None) -> None:
-        built.service.subscriptions.close()
-        if callable(proceed):
-            proceed(sig, frame)
-
-    signal.signal(number, close)

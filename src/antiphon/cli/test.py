@@ -28,18 +28,6 @@ from antiphon.testing.suite.selection import Selection, check_expression
 from antiphon.testing.suite.server import SuiteServer, Unstarted
 from antiphon.testing.suite.starter import starting_suite
 
-FAILED: Final = 1
-BROKEN: Final = 2
-UNSTARTED: Final = 3
-
-TABLE: Final = """\b
-Exit codes:
-  0    every test passed
-  1    a test failed
-  2    a suite is broken, or there is nothing to run
-  3    a server did not start
-  130  interrupted"""
-
 
 def _parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], object]:
     """Return a callback that parses an option's value, and shows a ValueError as the user's mistake."""
@@ -94,7 +82,7 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
 _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 
 
-@click.command("test", epilog=TABLE)
+@click.command("test", epilog=exit_codes.TEST_TABLE)
 @click.argument("suites", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option(
     "-k",
@@ -214,7 +202,7 @@ def test_command(
         screen.finish(summary)
     for form, file in reports:
         _write(form, file, summary)
-    ctx.exit(UNSTARTED if summary.unstarted else 0 if summary.passed else FAILED)
+    ctx.exit(exit_codes.NOT_STARTED if summary.unstarted else 0 if summary.passed else exit_codes.FAILED)
 
 
 def _loaded(places: list[Path], variables: dict[str, str]) -> list[Suite]:
@@ -230,7 +218,7 @@ def _loaded(places: list[Path], variables: dict[str, str]) -> list[Suite]:
         for problem in broken.problems:
             click.echo(visible(str(problem)), err=True)
         click.echo(f"{counted(len(broken.problems), 'problem')}; nothing was run.", err=True)
-        raise Exit(BROKEN) from None
+        raise Exit(exit_codes.BROKEN) from None
     finally:
         gc.freeze()
         gc.enable()

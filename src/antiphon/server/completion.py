@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from antiphon.errors import InvalidParams
+from antiphon.server.handler import Handler, label
 from antiphon.server.run import Run
-from antiphon.server.running import Handler, label
 from antiphon.types import Completion, JsonObject
 
 MOST = 100

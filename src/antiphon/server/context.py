@@ -16,10 +16,10 @@ from antiphon.rounds import ask
 from antiphon.rounds.ask import Question
 from antiphon.rounds.journal import RoundEnds
 from antiphon.server import steps
-from antiphon.server.asking import Asking
+from antiphon.server.round_end import Unheard, unheard
 from antiphon.server.run import Host, Run, is_ticked
-from antiphon.server.settling import Unheard, unheard
 from antiphon.server.threads import in_threads
+from antiphon.server.unawaited import Asking
 from antiphon.shapes import Mismatch, form_of, shape_of
 from antiphon.types import (
     LOG_LEVELS,

@@ -31,9 +31,9 @@ from antiphon.server.change_log import ChangeLog
 from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
+from antiphon.server.handler import Handler, label, told_by
 from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
-from antiphon.server.running import Handler, label, told_by
 from antiphon.server.steps import SharedSteps
 from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens

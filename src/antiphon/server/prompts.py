@@ -7,8 +7,8 @@ import msgspec
 
 from antiphon.errors import InvalidParams
 from antiphon.server.completion import options_of
+from antiphon.server.handler import Handler
 from antiphon.server.run import Run
-from antiphon.server.running import Handler
 from antiphon.server.tools import checked_name, content_blocks
 from antiphon.shapes import MISSING, Mismatch, signature_of
 from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, PromptResult

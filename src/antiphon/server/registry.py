@@ -7,9 +7,9 @@ import msgspec
 
 from antiphon.errors import InvalidParams, ResourceNotFound
 from antiphon.server.completion import Completer
+from antiphon.server.handler import Handler
 from antiphon.server.prompts import PromptEntry
 from antiphon.server.resources import ResourceEntry
-from antiphon.server.running import Handler
 from antiphon.server.subscriptions import Kind, Subscriptions
 from antiphon.server.tools import ToolEntry
 from antiphon.types import Annotations, Icon, JsonObject, Scope, ToolAnnotations

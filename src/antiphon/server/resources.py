@@ -7,8 +7,8 @@ import msgspec
 
 from antiphon.errors import ResourceNotFound
 from antiphon.server.completion import options_of
+from antiphon.server.handler import Handler, label
 from antiphon.server.run import Run
-from antiphon.server.running import Handler, label
 from antiphon.shapes import Mismatch, signature_of
 from antiphon.types import (
     Annotations,

@@ -14,8 +14,8 @@ from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 from antiphon.errors import CannotAsk, ToolError
 from antiphon.rounds.ask import FormQuestion, Question
 from antiphon.rounds.journal import Conversation, Journal, RoundEnds
-from antiphon.server.asking import Asking
-from antiphon.server.settling import Settling
+from antiphon.server.round_end import Settling
+from antiphon.server.unawaited import Asking
 from antiphon.shapes import Form
 from antiphon.types import Accepted, Answer, Implementation, JsonObject
 from antiphon.wire.call import Call
@@ -211,7 +211,7 @@ class Run:
         raise ToolError(f"The answers to {name!r} do not fit what was asked, so the call ends here.")
 
     async def _end(self, signal: BaseException, *, at_once: bool = False) -> NoReturn:
-        """End the run for a question that gets no answer in it; see settling.py for how."""
+        """End the run for a question that gets no answer in it; see round_end.py for how."""
         settling = self.settled()
         inside = current_step.get()
         if inside is not None:

@@ -12,8 +12,8 @@ import msgspec
 from antiphon.errors import InternalError, InvalidParams, ToolError
 from antiphon.rounds.journal import InputRequired
 from antiphon.rounds.token import as_they_are
+from antiphon.server.handler import Handler, label, told_by
 from antiphon.server.run import Run
-from antiphon.server.running import Handler, label, told_by
 from antiphon.shapes import Mismatch, Shape, describe, hints_of, raw_shape, shape_of, signature_of
 from antiphon.types import (
     CONTENT_TYPES,

@@ -5,7 +5,8 @@ from antiphon.shapes.constraints import Email, Format, Header, Url
 from antiphon.shapes.form import Form, Several, form_of
 from antiphon.shapes.mismatch import Mismatch
 from antiphon.shapes.records import MISSING
-from antiphon.shapes.schema import Parameter, Shape, Signature, describe, raw_shape, shape_of, signature_of
+from antiphon.shapes.schema import Shape, raw_shape, shape_of
+from antiphon.shapes.signature import Parameter, Signature, describe, signature_of
 
 __all__ = [
     "MISSING",

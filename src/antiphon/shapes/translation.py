@@ -30,7 +30,6 @@ from antiphon.shapes.constraints import (
     problem_with,
     problem_with_limits,
 )
-from antiphon.shapes.json_schema import Definitions, Schema
 from antiphon.shapes.mismatch import Mismatch, quoted
 from antiphon.shapes.readers import Alternative, Alternatives, Opaque, Read, TypeReader, opaque, record_reader
 from antiphon.shapes.records import (
@@ -44,6 +43,7 @@ from antiphon.shapes.records import (
     record_of,
     schema_of_foreign,
 )
+from antiphon.shapes.schema_trees import Definitions, Schema
 
 T = TypeVar("T")
 

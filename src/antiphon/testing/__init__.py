@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         run_chain_async,
     )
     from antiphon.testing.client import McpClient, PromptOutcome, ReadOutcome, SyncMcpClient, ToolOutcome
-    from antiphon.testing.safety import Finding, SafetyReport, check_replay_safety
+    from antiphon.testing.replay_safety import Finding, SafetyReport, check_replay_safety
     from antiphon.testing.servers import Connection, NoFreshInstance
     from antiphon.testing.transcript import Recorded
 
@@ -78,7 +78,7 @@ _HOMES = {
     ),
     "antiphon.testing.servers": ("Connection", "NoFreshInstance"),
     "antiphon.testing.answer_values": ("AnswerUnfit",),
-    "antiphon.testing.safety": ("Finding", "SafetyReport", "check_replay_safety"),
+    "antiphon.testing.replay_safety": ("Finding", "SafetyReport", "check_replay_safety"),
     "antiphon.testing.answers": ("AnswerUnscripted", "AnswersUnused", "Asked", "Script"),
     "antiphon.testing.transcript": ("Recorded",),
 }

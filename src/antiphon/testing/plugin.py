@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from antiphon.testing.answers import Script
     from antiphon.testing.client import McpClient, SyncMcpClient
-    from antiphon.testing.collecting import SuiteFile
+    from antiphon.testing.pytest_suites import SuiteFile
     from antiphon.testing.servers import Connection
     from antiphon.testing.snapshots import TestSnapshots
 
@@ -67,7 +67,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "SuiteFile | None":
     if not file_path.name.endswith(SUITES):
         return None
-    from antiphon.testing.collecting import SuiteFile
+    from antiphon.testing.pytest_suites import SuiteFile
 
     return SuiteFile.from_parent(parent, path=file_path)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.testing.paths import ABSENT, JsonPath, depths, read_path
+from antiphon.testing.json_paths import ABSENT, JsonPath, depths, read_path
 from antiphon.types import JsonObject
 
 FOLDER: Final = "__snapshots__"

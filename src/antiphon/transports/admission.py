@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from antiphon.errors import HeaderMismatch
+from antiphon.errors import HeaderMismatch, InvalidRequest
 from antiphon.wire import headers as http
 from antiphon.wire.headers import RawHeaders
 
@@ -58,6 +58,15 @@ class AllowList:
             host = text
         hosts = {urlsplit(origin).netloc for origin in self._origins} if not url else set[str]()
         return text in self._names or host in self._names or text in hosts
+
+
+def check_host_and_origin(headers: RawHeaders, hosts: AllowList, origins: AllowList) -> None:
+    """InvalidRequest for a request from a page or through a name that is not allowed: DNS rebinding ends here."""
+    if not hosts.admits(headers.get(b"host"), url=False):
+        raise InvalidRequest("This Host is not allowed; pass allowed_hosts to serve it", status=403)
+    origin = headers.get(b"origin")
+    if origin is not None and not origins.admits(origin, url=True):
+        raise InvalidRequest("This Origin is not allowed; pass allowed_origins to serve it", status=403)
 
 
 def _without_default_port(origin: str) -> str:

@@ -18,7 +18,7 @@ from antiphon.http.exchange import Application, Receive, Scope, Send
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service
 from antiphon.server.run import Channel
-from antiphon.transports.admission import ANY, Accepts, AllowList, merge_repeated, read_accept
+from antiphon.transports.admission import ANY, Accepts, AllowList, check_host_and_origin, merge_repeated, read_accept
 from antiphon.types import JsonObject
 from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc, sse
@@ -166,11 +166,7 @@ class Endpoint:
             )
         if len(pairs) != len(headers):
             merge_repeated(pairs, headers)
-        if not self._hosts.admits(headers.get(b"host"), url=False):
-            raise InvalidRequest("This Host is not allowed; pass allowed_hosts to serve it", status=403)
-        origin = headers.get(b"origin")
-        if origin is not None and not self._origins.admits(origin, url=True):
-            raise InvalidRequest("This Origin is not allowed; pass allowed_origins to serve it", status=403)
+        check_host_and_origin(headers, self._hosts, self._origins)
         if scope["method"] != "POST":
             if scope["method"] in self.dialect.verbs:
                 return _NO_POST

@@ -1,16 +1,38 @@
-"""The end of a process that does nothing but serve."""
+"""The end of a process that serves.
+
+In this order: subscription streams are closed, since open ones would hold the shutdown up; no more requests are
+accepted, and those under way finish (uvicorn's ``timeout_graceful_shutdown`` in serve.py, ``_finish`` in
+stdio_server.py); the server's lifespan ends (``Service.running``); what is left is cancelled, and if that does not
+help, the process ends.
+"""
 
 import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Any
+
+from antiphon.server.dispatch import Service
 
 GRACE = 2.0
 """Seconds that requests have to end after they were cancelled; the process ends then, whatever they do."""
 
 log = logging.getLogger("antiphon")
+
+
+def close_subscriptions_on(number: int, service: Service) -> None:
+    """Close subscription streams on a signal, before the handler that is set for it runs."""
+    proceed = signal.getsignal(number)
+
+    def close(sig: int, frame: FrameType | None) -> None:
+        service.subscriptions.close()
+        if callable(proceed):
+            proceed(sig, frame)
+
+    signal.signal(number, close)
 
 
 async def cancel_other_tasks() -> None:

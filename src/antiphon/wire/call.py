@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from antiphon.errors import HeaderMismatch, InvalidParams, MethodNotFound, UnsupportedVersion
+from antiphon.errors import InvalidParams, MethodNotFound, UnsupportedVersion
 from antiphon.types import LOG_LEVELS
 from antiphon.wire import headers as http
 from antiphon.wire.headers import RawHeaders
@@ -93,15 +93,7 @@ def unknown_method(method: str, revision: str = REVISION) -> MethodNotFound:
 def _check_version(headers: RawHeaders | None, meta: object, version: object) -> None:
     """Raise if the version is missing, unknown, or different in header and body; white space does not count."""
     if headers is not None:
-        said = headers.get(http.VERSION)
-        if said is None:
-            raise HeaderMismatch(
-                f"Header mismatch: the MCP-Protocol-Version header is missing (this server speaks {REVISION})"
-            )
-        if isinstance(version, str) and said.strip() != version.encode(errors="replace"):
-            raise HeaderMismatch(
-                f"Header mismatch: MCP-Protocol-Version {said.decode('latin-1')!r} does not match _meta {version!r}"
-            )
+        http.check_version(headers.get(http.VERSION), version, REVISION)
     if type(meta) is not dict:
         raise InvalidParams(f'The request needs "params._meta" (this server speaks {REVISION})', status=400)
     if type(version) is not str:

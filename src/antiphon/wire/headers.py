@@ -53,6 +53,18 @@ def check_equal(raw: bytes | None, expected: str, header: str) -> None:
         raise HeaderMismatch(f"Header mismatch: {header} header value {said!r} does not match body value {expected!r}")
 
 
+def check_version(raw: bytes | None, expected: object, spoken: str) -> None:
+    """Raise HeaderMismatch if the version header is missing or differs from the body; white space does not count."""
+    if raw is None:
+        raise HeaderMismatch(
+            f"Header mismatch: the MCP-Protocol-Version header is missing (this server speaks {spoken})"
+        )
+    if isinstance(expected, str) and raw.strip() != expected.encode(errors="replace"):
+        raise HeaderMismatch(
+            f"Header mismatch: MCP-Protocol-Version {raw.decode('latin-1')!r} does not match _meta {expected!r}"
+        )
+
+
 def check_method(raw: bytes | None, expected: str) -> None:
     """Do the same for ``Mcp-Method``, which is never encoded."""
     if raw is None:

@@ -228,7 +228,7 @@ async def test_a_prior_discovery_tells_the_era(versions, first):
 
 
 def test_a_link_of_ones_own_has_an_era_already():
-    from antiphon.transports.http import HttpLink
+    from antiphon.transports.http_client import HttpLink
 
     with pytest.raises(ValueError, match="A Link speaks the era that it was made for"):
         Client(HttpLink("http://localhost/mcp"), era="legacy")

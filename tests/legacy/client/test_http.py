@@ -11,7 +11,7 @@ from antiphon.client import listening
 from antiphon.legacy.client import http
 from antiphon.legacy.client.http import HttpTransport
 from antiphon.legacy.client.link import LegacyLink
-from antiphon.transports.http import HttpLink
+from antiphon.transports.http_client import HttpLink
 from client.hostile import END, STREAM, answer, chunk
 from client.until import until
 

@@ -28,7 +28,7 @@ async def store(request, tmp_path):
 @pytest.fixture
 def soon(monkeypatch):
     """Make what takes a few seconds take a few hundredths."""
-    from antiphon.legacy.server import http, reply_stream
+    from antiphon.legacy.server import reply_stream, resuming
 
     monkeypatch.setattr(reply_stream, "GRACE", 0.05)
-    monkeypatch.setattr(http, "LOOK", 0.05)
+    monkeypatch.setattr(resuming, "LOOK", 0.05)

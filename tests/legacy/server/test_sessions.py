@@ -302,7 +302,7 @@ async def test_a_session_with_a_call_under_way_does_not_expire():
         await open_.wait()
         return "worked"
 
-    client = Client(app.asgi(session_ttl=0.2))
+    client = Client(app.asgi(session_ttl=0.6))
     await client.connect()
     call = client.tool("work")
     await running.wait()

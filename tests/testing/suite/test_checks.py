@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.testing.paths import ABSENT, read_path
+from antiphon.testing.json_paths import ABSENT, read_path
 from antiphon.testing.snapshots import IGNORED, without
 from antiphon.testing.suite.checks import problem_with, same
 from antiphon.testing.suite.variables import filled, missing_environment, names_in

@@ -640,7 +640,7 @@ async def test_a_call_that_is_meant_to_fail_is_still_checked():
     )
     assert refused.status == "passed", refused
     (failed,) = lost.failures
-    assert failed.problem.startswith("till (2 rounds, asking confirm) was not run through")
+    assert failed.problem.startswith("till (2 rounds, asking confirm) was not run to its end")
     assert "The tool failed: There are no orders" in failed.problem
 
 

@@ -11,7 +11,7 @@ from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
 from antiphon.http.client import ClientConnection
 from antiphon.legacy.client.call import LegacyCall
 from antiphon.legacy.client.transport import Receiver, SessionLost
-from antiphon.transports.http import MAX_REPLY, HttpLink, content_type, refused
+from antiphon.transports.http_client import MAX_REPLY, HttpLink, content_type, refused
 from antiphon.transports.link import read_messages
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode

@@ -258,7 +258,7 @@ async def _no_answer(key: str, request: JsonObject) -> JsonObject:
 def to_url(url: str, *, headers: Mapping[str, str] | None = None, revision: str | None = None) -> LegacyLink:
     """Over streamable HTTP."""
     from antiphon.legacy.client.http import HttpTransport
-    from antiphon.transports.http import HttpLink
+    from antiphon.transports.http_client import HttpLink
 
     def connect(receiver: Receiver) -> Transport:
         return HttpTransport(HttpLink(url, headers=headers), HttpLink(url, headers=headers), receiver)

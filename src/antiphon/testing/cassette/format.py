@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.testing.cassette.fields import MAX_DEPTH, is_too_deep, mapped, params_of, texts_in
+from antiphon.testing.cassette.replaced_values import MAX_DEPTH, is_too_deep, mapped, params_of, texts_in
 from antiphon.types import JsonObject
 
 PATTERN: Final = re.compile(r"\$\{(?:(\$)|([a-z]+)(?::([\w.-]+))?(?:@(\d+))?)\}")

@@ -16,7 +16,7 @@ from antiphon.testing.cassette.placeholders import RecordedExchange
 from antiphon.testing.cassette.recording import RecordedConnection, Recording, read_json
 from antiphon.testing.cassette.replaying import Replay, ReplayClient, ReplayMessage
 from antiphon.transports.asgi import LOCAL_HOSTS
-from antiphon.transports.http import MAX_REPLY, Response, content_type
+from antiphon.transports.http_client import MAX_REPLY, Response, content_type
 from antiphon.types import JsonObject
 from antiphon.wire import sse
 from antiphon.wire.jsonrpc import encode

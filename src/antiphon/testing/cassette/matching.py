@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.testing.cassette.fields import TYPES, Place, Redaction, forms, is_protocols, mapped, wherever
 from antiphon.testing.cassette.format import TIME, Lookup, Part, Ref, literal, parts_of, title_of, written
 from antiphon.testing.cassette.placeholders import OWN, TRACING
+from antiphon.testing.cassette.replaced_values import TYPES, Place, Redaction, forms, is_protocols, mapped, wherever
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from antiphon.testing.cassette.fields import (
+from antiphon.testing.cassette.format import TIME, VERSION, Cassette, Entry, Part, Party, Ref, Turn, written
+from antiphon.testing.cassette.replaced_values import (
     LONG,
     FieldSelector,
     Place,
@@ -24,7 +25,6 @@ from antiphon.testing.cassette.fields import (
     wherever,
     without_call,
 )
-from antiphon.testing.cassette.format import TIME, VERSION, Cassette, Entry, Part, Party, Ref, Turn, written
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 

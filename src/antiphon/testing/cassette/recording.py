@@ -11,9 +11,9 @@ from msgspec import structs
 
 from antiphon import eras
 from antiphon.errors import Refused
-from antiphon.testing.cassette.fields import Redaction, id_key, is_too_deep, meta_of, params_of
 from antiphon.testing.cassette.format import Cassette, CassetteBroken, Turn
 from antiphon.testing.cassette.placeholders import CassetteBuilder, RecordedExchange
+from antiphon.testing.cassette.replaced_values import Redaction, id_key, is_too_deep, meta_of, params_of
 from antiphon.transports.link import Around, OnNotification, tell
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID

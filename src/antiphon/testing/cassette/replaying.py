@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.testing.cassette.fields import id_key, key_of, meta_of, params_of
 from antiphon.testing.cassette.format import Cassette, Entry, Lookup, Ref, Turn, filled, fresh, refs_in, title_of
 from antiphon.testing.cassette.matching import UNBOUND, Candidate, Drift, Match, content, drift_from
+from antiphon.testing.cassette.replaced_values import id_key, key_of, meta_of, params_of
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN, PROTOCOL_VERSION, REQUEST, REVISION, SERVER_INFO
 

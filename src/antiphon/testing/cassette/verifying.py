@@ -8,11 +8,11 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken
-from antiphon.testing.cassette.fields import Redaction, header_secrets, is_too_deep, without_call
 from antiphon.testing.cassette.format import TIME, Cassette, CassetteBroken, Entry, Ref, Turn, filled, fresh, refs_in
 from antiphon.testing.cassette.matching import MISSING, UNBOUND, Match, diff_of, masked
 from antiphon.testing.cassette.recording import read_json
-from antiphon.transports.http import MAX_REPLY, HttpLink, content_type
+from antiphon.testing.cassette.replaced_values import Redaction, header_secrets, is_too_deep, without_call
+from antiphon.transports.http_client import MAX_REPLY, HttpLink, content_type
 from antiphon.transports.stdio_client import ChildLink, Process
 from antiphon.types import JsonObject
 from antiphon.wire.headers import encode_value

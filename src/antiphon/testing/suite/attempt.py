@@ -14,8 +14,8 @@ from antiphon.client.requests import Requests
 from antiphon.errors import CallFailed, CallTimeout, CannotAnswer, PeerBroken, Refused, RoundsExceeded
 from antiphon.rounds.loop import MAX_ROUNDS
 from antiphon.testing.answers import Script, keyless_in, request_of
+from antiphon.testing.json_paths import ABSENT
 from antiphon.testing.outcome import Turn
-from antiphon.testing.paths import ABSENT
 from antiphon.testing.suite.model import Case, Responder
 from antiphon.testing.transcript import Recorded
 from antiphon.transports.link import Link

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeGuard
 import msgspec
 
 from antiphon.shapes import raw_shape
+from antiphon.testing.json_paths import ABSENT, read_path
 from antiphon.testing.outcome import Check, Place
-from antiphon.testing.paths import ABSENT, read_path
 from antiphon.testing.snapshots import Snapshots, without
 from antiphon.testing.suite.attempt import Seen
 from antiphon.testing.suite.model import Case, Expectation

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from yaml.nodes import MappingNode, Node
 
-from antiphon.testing.paths import read_path
+from antiphon.testing.json_paths import read_path
 from antiphon.testing.suite.checks import OPERATORS, TYPES, pattern
 from antiphon.testing.suite.document import FLAG, LIST, MAP, NUMBER, TEXT, Document, nearest
 from antiphon.testing.suite.grammar import (

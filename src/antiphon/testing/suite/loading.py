@@ -10,8 +10,8 @@ import msgspec
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from antiphon.shapes import raw_shape
+from antiphon.testing.json_paths import read_path
 from antiphon.testing.outcome import Place
-from antiphon.testing.paths import read_path
 from antiphon.testing.suite.document import Document, Problem, SuiteBroken, nearest, read_document
 from antiphon.testing.suite.format import DEFAULT_STARTUP, DEFAULT_TIMEOUT, SUITE
 from antiphon.testing.suite.grammar import WRONG, Fields

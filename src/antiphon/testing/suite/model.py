@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from antiphon.testing.json_paths import JsonPath
 from antiphon.testing.outcome import Place
-from antiphon.testing.paths import JsonPath
 from antiphon.types import JsonObject
 
 Era = Literal["auto", "modern", "legacy", "both"]

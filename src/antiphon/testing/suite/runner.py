@@ -17,8 +17,8 @@ import msgspec
 from antiphon.errors import AntiphonError
 from antiphon.loading import load_fresh
 from antiphon.server.dispatch import Service
+from antiphon.testing.json_paths import ABSENT
 from antiphon.testing.outcome import Check, Outcome, Status, Summary
-from antiphon.testing.paths import ABSENT
 from antiphon.testing.servers import Connection
 from antiphon.testing.snapshots import Snapshots
 from antiphon.testing.suite.attempt import Attempt, Seen, attempt, script_of
@@ -252,7 +252,7 @@ def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:
 
 async def _replay_safety(case: Case, server: SuiteServer, effects: Sequence[str], *, may_fail: bool) -> Check:
     """Check whether a test's call is safe to replay. It is made several times more, on servers of its own."""
-    from antiphon.testing.safety import check_replay_safety  # 40 ms, and few runs want it
+    from antiphon.testing.replay_safety import check_replay_safety  # 40 ms, and few runs want it
 
     target, app = server.target, server.target.app
     if target.url or not app:

@@ -9,9 +9,9 @@ import pytest
 from antiphon import Client, Context, Seal, Server
 from antiphon.rounds.token import generate_key
 from antiphon.testing import check_replay_safety
-from antiphon.testing import observing as instances
-from antiphon.testing import observing as observer
-from antiphon.testing.observing import STEPS, Observer
+from antiphon.testing import replay_observer as instances
+from antiphon.testing import replay_observer as observer
+from antiphon.testing.replay_observer import STEPS, Observer
 
 
 def private_accesses(source: str) -> list[str]:

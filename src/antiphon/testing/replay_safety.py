@@ -19,7 +19,7 @@ from antiphon.errors import CallFailed, Disconnected, Refused, RoundsExceeded
 from antiphon.rounds.loop import MAX_ROUNDS
 from antiphon.server.dispatch import Service
 from antiphon.testing.answers import Script
-from antiphon.testing.observing import Effect, Instances, Observer, Sighting, instances, is_here, place_of
+from antiphon.testing.replay_observer import Effect, Instances, Observer, Sighting, instances, is_here, place_of
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import METHODS
 

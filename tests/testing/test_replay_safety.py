@@ -11,7 +11,7 @@ import pytest
 from antiphon import Client, Context, Seal, Server, SQLiteStore
 from antiphon.errors import RoundsExceeded
 from antiphon.testing import AnswerUnscripted, Connection, McpClient, NoFreshInstance, Script, check_replay_safety
-from antiphon.testing.observing import named
+from antiphon.testing.replay_observer import named
 from antiphon.testing.servers import maker
 from testing import till
 

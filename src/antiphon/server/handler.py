@@ -7,11 +7,11 @@ from typing import Any, NoReturn
 
 from antiphon.errors import CannotAsk, ProtocolError, ToolError, UserRefused
 from antiphon.rounds.ask import Question
-from antiphon.rounds.declare import AskedParameter, asked_parameters, is_asked
+from antiphon.rounds.asked_parameters import AskedParameter, asked_parameters, is_asked
 from antiphon.rounds.journal import InputRequired, RoundEnds
-from antiphon.server.asking import not_awaited
 from antiphon.server.context import Context, context_of
 from antiphon.server.run import Run
+from antiphon.server.unawaited import not_awaited
 from antiphon.shapes import hints_of
 from antiphon.types import Accepted
 

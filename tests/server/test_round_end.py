@@ -11,7 +11,7 @@ import uvloop
 import antiphon
 from antiphon.errors import CannotAsk
 from antiphon.rounds.journal import RoundEnds
-from antiphon.server.settling import LONGER, QUIET, Settling, plain
+from antiphon.server.round_end import LONGER, QUIET, Settling, plain
 
 
 class Talk:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from antiphon.testing.paths import JsonPath, Step, read_path
+from antiphon.testing.json_paths import JsonPath, Step, read_path
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import KEY, PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID
 
