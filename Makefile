@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(max(2, os.cpu_count() or 2))' 2>/dev/null)
+# One more than there are cores: many tests wait for a process or a clock.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + max(2, os.cpu_count() or 2))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test heavy check conformance bench docs fuzz clean
@@ -16,8 +17,9 @@ demo: $(VENV)/.ready ## serve the sample, call it, print the exchange
 test: $(VENV)/.ready ## run the tests, the official clients among them
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not heavy"
 
-heavy: $(VENV)/.ready ## run the tests that take long: every example with every official SDK, instances, leaks
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m heavy
+heavy: $(VENV)/.ready ## run the tests that take long: every example with every official SDK, instances, leaks, more examples
+	$(PY) -m pytest -q -n 2 --dist loadfile -m heavy
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "hypothesis and not heavy" --hypothesis-profile=thorough
 
 check: $(VENV)/.ready ## lint, formatting and types
 	$(PY) -m ruff check .

@@ -8,12 +8,18 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # The helpers beside this file are modules of their own.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from asgi import DEADLINE, Http
 from messages import check_notification, check_reply, request
+
+# The everyday run tries fewer examples; `make heavy` tries the full number with --hypothesis-profile=thorough.
+settings.register_profile("everyday", max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("everyday")
 
 
 @pytest.fixture

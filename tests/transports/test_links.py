@@ -44,6 +44,7 @@ async def test_over_http_to_a_server_of_an_unknown_era(url):
     await check_link(lambda server: eras.connect(url(server)))
 
 
+@pytest.mark.heavy
 async def test_to_a_process_of_an_unknown_era():
     await check_link(lambda _: eras.connect(COMMAND))
 

@@ -30,6 +30,7 @@ async def test_over_http_to_an_old_server(url):
     await check_link(lambda server: eras.connect(url(server), era="legacy"))
 
 
+@pytest.mark.heavy
 async def test_to_an_old_process():
     await check_link(lambda _: eras.connect(COMMAND, era="legacy"))
 
@@ -38,5 +39,6 @@ async def test_over_http_to_a_server_that_turns_out_to_be_old(url):
     await check_link(lambda server: eras.connect(url(server), versions=["2025-11-25"]))
 
 
+@pytest.mark.heavy
 async def test_to_a_process_that_turns_out_to_be_old():
     await check_link(lambda _: eras.connect(COMMAND, versions=["2025-11-25"]))

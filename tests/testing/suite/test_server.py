@@ -135,7 +135,7 @@ class Porter(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-async def test_a_server_that_lets_nobody_in_is_told_with_what_may_help():
+async def test_a_server_that_refuses_the_client_is_told_with_what_may_help():
     with HTTPServer(("127.0.0.1", 0), Porter) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -145,7 +145,7 @@ async def test_a_server_that_lets_nobody_in_is_told_with_what_may_help():
             server.shutdown()
             thread.join()
     assert "refuses this client" in told(made)
-    assert "'headers' of the server" in told(made)
+    assert "set 'headers'" in told(made)
 
 
 async def test_a_server_that_dies_in_a_test_is_told_with_its_stderr(tmp_path: Path):
