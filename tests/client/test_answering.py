@@ -409,7 +409,7 @@ async def test_the_other_questions_of_the_round_are_cancelled_then():
             await asyncio.sleep(0)
             raise Oops
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.append(question.key)
             raise
@@ -427,7 +427,7 @@ async def test_a_question_that_cannot_be_answered_cancels_the_others_too():
 
     async def answer(question):
         asked.append(question.key)
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     link = Scripted(asks("s", form=form(a=YES), model=sampling()))
     async with Client(link, elicit=answer) as client:
@@ -443,7 +443,7 @@ async def test_a_call_that_is_cancelled_cancels_its_questions():
     async def answer(question):
         asked.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             ended.append(question.key)
 

@@ -66,7 +66,7 @@ async def test_rounds_that_ask_nothing_wait_between_requests(monkeypatch):
 
 
 async def test_a_server_that_does_not_answer_in_time():
-    async with Client(Scripted(lambda _: asyncio.sleep(60)), timeout=60) as client:
+    async with Client(Scripted(lambda _: asyncio.Event().wait()), timeout=60) as client:
         with pytest.raises(CallTimeout, match="server did not answer within 0.05 seconds") as raised:
             await client.call_tool("tool", timeout=0.05)
     assert raised.value.waiting_for == "server"
@@ -95,7 +95,7 @@ async def listed(client):
     ids=["list", "watch", "prompt", "read", "complete", "discover", "begin"],
 )
 async def test_every_request_has_the_clients_timeout(make):
-    async with Client(Scripted(lambda _: asyncio.sleep(60)), timeout=0.05) as client:
+    async with Client(Scripted(lambda _: asyncio.Event().wait()), timeout=0.05) as client:
         with pytest.raises(CallTimeout):
             await make(client)
 
@@ -133,7 +133,7 @@ async def test_waiting_for_a_server_that_asks_nothing_counts_as_the_servers_time
 
 async def test_a_person_has_a_limit_of_their_own():
     async def never(_question):
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     async with Client(Scripted(asks("s", key=QUESTION)), elicit=never, patience=0.05) as client:
         with pytest.raises(CallTimeout, match="The question was not answered within 0.05 seconds") as raised:
@@ -159,13 +159,13 @@ async def test_calls_under_way_have_timeouts_of_their_own():
             await client.call_tool("tool", timeout=timeout)
         order.append(raised.value.seconds)
 
-    async with Client(Scripted(lambda _: asyncio.sleep(60))) as client:
+    async with Client(Scripted(lambda _: asyncio.Event().wait())) as client:
         await asyncio.gather(*[note(client, timeout) for timeout in (0.2, 0.05, 0.15, 0.1)])
     assert order == [0.05, 0.1, 0.15, 0.2]
 
 
 async def test_a_cancelled_call_is_cancelled_and_not_timed_out():
-    async with Client(Scripted(lambda _: asyncio.sleep(60)), timeout=0.05) as client:
+    async with Client(Scripted(lambda _: asyncio.Event().wait()), timeout=0.05) as client:
         calling = asyncio.create_task(client.call_tool("tool"))
         await asyncio.sleep(0)
         calling.cancel()
@@ -177,7 +177,7 @@ async def test_a_cancelled_call_is_cancelled_and_not_timed_out():
 
 
 async def test_a_task_that_ran_into_a_timeout_goes_on_as_if_nothing_had_been():
-    async with Client(Scripted(lambda _: asyncio.sleep(60))) as client:
+    async with Client(Scripted(lambda _: asyncio.Event().wait())) as client:
         for _ in range(3):
             with pytest.raises(CallTimeout):
                 await client.call_tool("tool", timeout=0.01)
@@ -187,7 +187,7 @@ async def test_a_task_that_ran_into_a_timeout_goes_on_as_if_nothing_had_been():
 
 async def test_a_call_that_outlives_its_client_still_has_a_timeout():
     """A link of a test's own may let it run on."""
-    async with Client(Scripted(lambda _: asyncio.sleep(60))) as client:
+    async with Client(Scripted(lambda _: asyncio.Event().wait())) as client:
         calling = asyncio.create_task(client.call_tool("wait", timeout=0.05))
         await asyncio.sleep(0)
     with pytest.raises(CallTimeout):
@@ -199,7 +199,7 @@ async def test_a_call_in_memory_ends_with_its_client():
 
     @app.tool
     async def wait() -> str:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     async with Client(app) as client:
         calling = asyncio.create_task(client.call_tool("wait", timeout=5))

@@ -782,7 +782,7 @@ async def test_a_tool_error_in_a_task_group_is_for_the_model(app, use, takes_con
 
     async def several():
         async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as inner:
-            outer.create_task(asyncio.sleep(60))
+            outer.create_task(asyncio.Event().wait())
             inner.create_task(fail("The first date must be in the future."))
 
     if takes_context:
@@ -871,7 +871,7 @@ async def test_a_stop_iteration_in_a_thread_is_an_error_and_no_hang(app, call):
 async def test_a_cancellation_inside_the_handler_is_its_failure_and_not_the_callers(app, call):
     @app.tool
     async def clumsy() -> str:
-        inner = asyncio.ensure_future(asyncio.sleep(60))
+        inner = asyncio.ensure_future(asyncio.Event().wait())
         inner.cancel()
         await inner
         return "never"

@@ -57,7 +57,7 @@ async def stubborn(ctx: Context) -> str:
 
 @app.tool
 async def clumsy() -> str:
-    inner = asyncio.ensure_future(asyncio.sleep(60))
+    inner = asyncio.ensure_future(asyncio.Event().wait())
     inner.cancel()
     await inner
     return "never"

@@ -148,7 +148,7 @@ async def test_a_server_that_refuses_the_answer_ends_the_call():
     async def post(server, message, writer):
         await stream(writer, event(ask()), end=False)
         server.session = "another"
-        await asyncio.sleep(PATIENCE)
+        await asyncio.Event().wait()
 
     class Strict(OldHttp):
         async def _response(self, verb, headers, message, writer):
@@ -383,7 +383,7 @@ async def test_changes_are_heard_again_of_a_server_that_was_restarted():
             await restart.wait()
             server.session = "s-2"
             return END
-        await asyncio.sleep(PATIENCE)
+        await asyncio.Event().wait()
         return None
 
     restart = asyncio.Event()
@@ -421,7 +421,7 @@ async def test_a_server_that_does_not_hear_the_end_is_not_waited_for(monkeypatch
     class Slow(OldHttp):
         async def _response(self, verb, headers, message, writer):
             if verb == "DELETE":
-                await asyncio.sleep(PATIENCE)
+                await asyncio.Event().wait()
             return await super()._response(verb, headers, message, writer)
 
     async with Slow() as server, asyncio.timeout(PATIENCE / 2), old(server) as client:
@@ -460,7 +460,7 @@ async def test_what_belongs_to_no_call_arrives_on_the_servers_own_stream():
         log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "hello"}}
         await stream(writer, event(ask(method="roots/list", params={})), event(log), end=False)
         server.writer = writer
-        await asyncio.sleep(PATIENCE)
+        await asyncio.Event().wait()
 
     told = []
     async with (
@@ -481,7 +481,7 @@ async def test_a_question_on_the_servers_own_stream_belongs_to_the_call_under_wa
         await stream(writer, end=False)
         server.writer = writer
         listening.set()
-        await asyncio.sleep(PATIENCE)
+        await asyncio.Event().wait()
 
     async def post(server, message, writer):
         await listening.wait()
@@ -569,7 +569,7 @@ async def test_a_server_of_the_first_http_transport_is_told_apart(era):
             if verb == "POST":
                 return answer(b"", "405 Method Not Allowed")
             await stream(writer, chunk(b"event: endpoint\ndata: /messages?id=1\n\n"), end=False)
-            await asyncio.sleep(PATIENCE)
+            await asyncio.Event().wait()
             return None
 
     async with First() as server:

@@ -100,7 +100,7 @@ async def crash() -> str:
 @app.tool
 async def slow() -> str:
     """Take very long."""
-    await asyncio.sleep(600)
+    await asyncio.Event().wait()
     return "done"
 
 
