@@ -70,7 +70,7 @@ class Catalogue:
             del self._outputs[name]
 
 
-# What a server said, for as long as it says that it holds (2026-07-28, server/utilities/caching).
+# --- results kept for as long as the server allows (2026-07-28, server/utilities/caching) ---
 
 
 MOST = 256
@@ -113,7 +113,7 @@ def _key(method: str, params: JsonObject) -> bytes:
     return msgspec.json.encode([method, params], order="sorted")
 
 
-# Lists that come in pages.
+# --- lists in pages ---
 
 
 MAX_PAGES = 10_000

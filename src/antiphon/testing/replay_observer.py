@@ -271,7 +271,7 @@ def named(path: str) -> Any:
     raise ValueError(f"There is no module for {path!r}, so it cannot be watched")
 
 
-# Instances for a trial: the one that runs a call, and fresh ones to run it elsewhere.
+# --- instances: the one that runs a call, and fresh ones to run it again ---
 
 
 class Instances(msgspec.Struct, frozen=True, kw_only=True):

@@ -252,7 +252,7 @@ async def _no_answer(key: str, request: JsonObject) -> JsonObject:
     raise CannotAnswer(f"The link has no client that could answer {request['method']}", key=key)
 
 
-# Links to old servers: behind a URL, as a process, or in this one.
+# --- links to old servers: behind a URL, as a process, in memory ---
 
 
 def to_url(url: str, *, headers: Mapping[str, str] | None = None, revision: str | None = None) -> LegacyLink:
