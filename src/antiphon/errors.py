@@ -26,6 +26,8 @@
             ├── RoundsExceeded          the server kept asking beyond the limit
             ├── CallTimeout             too long: says whether the server or a person was waited for
             ├── Disconnected            the connection ended, or never was
+            ├── SignInFailed            the server wants a token, and none could be got
+            │   └── LoginNeeded             a person has to sign in first (in antiphon.auth); carries the Login
             └── InputNeeded             the call waits for answers (a client with auto=False); carries the Pending
 
     BaseException
@@ -55,6 +57,7 @@ __all__ = [
     "Refused",
     "ResourceNotFound",
     "RoundsExceeded",
+    "SignInFailed",
     "StateRefused",
     "ToolError",
     "UnstableQuestion",
@@ -245,6 +248,15 @@ class CallTimeout(CallFailed):
 
 class Disconnected(CallFailed):
     """The connection ended before the answer came, or could not be made."""
+
+
+class SignInFailed(CallFailed):
+    """The server wants a token, and none could be got. The text names the step and the host, and no secret."""
+
+    def __init__(self, message: str, *, error: str | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+        """OAuth's word for it, such as ``access_denied``, where the authorization server gave one."""
 
 
 class CannotAsk(BaseException):

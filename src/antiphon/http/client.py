@@ -193,7 +193,9 @@ class ClientConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._headed:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            # RFC 9110, 5.3: lines of one name are one list.
+            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
 
     def on_headers_complete(self) -> None:
         if self._headed:
@@ -233,6 +235,7 @@ class Pool:
         tls: ssl.SSLContext | None = None,
         limit: int = MAX_CONNECTIONS,
         kind: type[ClientConnection] = ClientConnection,
+        check_address: Callable[[str], None] | None = None,
     ) -> None:
         parts = _split(url)
         self._secure = parts.scheme == "https"
@@ -242,6 +245,7 @@ class Pool:
             raise ValueError(f"A proxy's URL starts with http://, got {proxy!r}")
         self._tls = tls
         self._kind = kind
+        self._check_address = check_address
         self._kept: list[ClientConnection] = []
         self._busy: set[ClientConnection] = set()
         self._slots = asyncio.Semaphore(limit)
@@ -350,7 +354,16 @@ class Pool:
 
     async def _dial(self, at: tuple[str, int], tls: ssl.SSLContext | None) -> ClientConnection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(self._kind, *at, ssl=tls, server_hostname=at[0] if tls else None)
+        transport, connection = await loop.create_connection(
+            self._kind, *at, ssl=tls, server_hostname=at[0] if tls else None
+        )
+        # Behind a proxy, its address is the only one that is known.
+        if self._check_address is not None and self._proxy is None:
+            try:
+                self._check_address(transport.get_extra_info("peername")[0])
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     async def _tunnel(self, gate: ClientConnection, proxy: SplitResult) -> ClientConnection:

@@ -1,0 +1,284 @@
+"""The ways a client authenticates: ``Client(url, auth=OAuth())`` and its siblings."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from antiphon.client.keeps import Keep, Memory
+from antiphon.client.signing_in import SignedIn, authorization_line
+from antiphon.client.visits import REDIRECT, ByBrowser, ByFunction, Visiting, Visitor
+from antiphon.errors import SignInFailed
+from antiphon.oauth.account import Registration
+from antiphon.oauth.steps import Assertion, Exchange, Goal, Person, Program, Sign
+from antiphon.oauth.urls import UrlRefused, is_loopback, origin_of
+
+Source: TypeAlias = str | Callable[[], str | Awaitable[str]]
+"""A secret, or a function that returns it when it is needed."""
+
+# --- a token of one's own -----------------------------------------------------------------------------------------
+
+
+class Bearer:
+    """Sends a token that you have: a text, or a function that returns one, which may be a coroutine function.
+
+    A function is called again after a 401.
+    """
+
+    def __init__(self, token: Source) -> None:
+        self._source = token
+
+    def __repr__(self) -> str:
+        return "Bearer(...)"
+
+    def for_server(self, url: str, *, era: str = "auto", patience: float | None = None) -> "Bearer":  # noqa: ARG002
+        check_secure(url)
+        return self
+
+    def attempt(self) -> "_BearerAttempt":
+        return _BearerAttempt(self._source)
+
+
+class _BearerAttempt:
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._tried = isinstance(source, str)
+
+    async def lines(self, verb: str) -> str:  # noqa: ARG002 -- a bearer token is the same for all
+        return authorization_line("Bearer", await read_source(self._source))
+
+    def renewal(self, status: int, headers: Mapping[str, str], address: str | None) -> Awaitable[None] | None:  # noqa: ARG002
+        if status != 401 or self._tried:
+            return None
+        self._tried = True
+        return asyncio.sleep(0)
+
+
+# --- ways to sign in ----------------------------------------------------------------------------------------------
+
+
+class _SignsIn:
+    """What all ways to sign in share."""
+
+    def __init__(
+        self,
+        *,
+        issuer: str | None,
+        scopes: Iterable[str] | None,
+        keep: Keep | None,
+        user: str,
+        dpop: bool,
+        private_networks: bool,
+    ) -> None:
+        self.issuer = issuer
+        self.scopes = None if scopes is None else tuple(scopes)
+        self.keep: Keep = keep or Memory()
+        self.user = user
+        self.dpop = dpop
+        self.private_networks = private_networks
+        self.redirect = REDIRECT
+
+    def for_server(self, url: str, *, era: str = "auto", patience: float | None = None) -> "SignedIn":
+        """Return what signs in to one server."""
+        check_secure(url)
+        return SignedIn(self, url, era=era, patience=patience)
+
+    async def goal(self, server: str, era: str) -> Goal:
+        raise NotImplementedError
+
+    def visiting(self) -> Visiting | None:
+        return None
+
+    async def sign(self, step: Sign) -> str:
+        raise SignInFailed(f"The authorization server of {step.client_id} wants an assertion, and there is no key")
+
+
+class OAuth(_SignsIn):
+    """A person signs in, in a browser.
+
+    * ``keep``: where tokens are kept; default: in this object. ``File()`` stays signed in.
+    * ``client_id``: a client registered beforehand, with its ``client_secret`` and ``issuer``; or the https URL of a
+      client ID metadata document. Default: register by itself.
+    * ``visit``: how the person gets to the page: a browser by default, a function of yours, or None, which raises
+      LoginNeeded.
+    * ``redirect``: the URL that the person comes back to. Default: a free port of this machine.
+    * ``scopes``: asked for beside those that the server names.
+    * ``pkce_unadvertised``: accept an authorization server that does not say that it supports PKCE.
+    * ``private_networks``: let a public server send this client to a private address.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_id: str | None = None,
+        client_secret: Source | None = None,
+        issuer: str | None = None,
+        scopes: Iterable[str] | None = None,
+        keep: Keep | None = None,
+        user: str = "",
+        name: str = "antiphon",
+        visit: Visitor | Literal["browser"] | None = "browser",
+        redirect: str | None = None,
+        dpop: bool = False,
+        pkce_unadvertised: bool = False,
+        private_networks: bool = False,
+    ) -> None:
+        super().__init__(
+            issuer=issuer, scopes=scopes, keep=keep, user=user, dpop=dpop, private_networks=private_networks
+        )
+        if client_secret is not None and (client_id is None or issuer is None):
+            raise TypeError("OAuth(client_secret=...) needs client_id= and issuer=, the only server that it is sent to")
+        document = client_id is not None and client_id.startswith("https://") and client_secret is None
+        self._client_id = None if document else client_id
+        self._secret = client_secret
+        self._visit = visit
+        self.redirect = redirect or REDIRECT
+        self._person = Person(
+            name=name,
+            document=client_id if document else None,
+            application="native" if _is_native(self.redirect) else "web",
+            offline=self.keep.lasting,
+            pkce_unadvertised=pkce_unadvertised,
+        )
+
+    async def goal(self, server: str, era: str) -> Goal:
+        client = None
+        if self._client_id is not None:
+            secret = None if self._secret is None else await read_source(self._secret)
+            client = Registration(client_id=self._client_id, secret=secret)
+        return Goal(server, self._person, self.issuer, client, self.scopes, self.dpop, era == "2025-03-26")
+
+    def visiting(self) -> Visiting | None:
+        if self._visit is None:
+            return None
+        return ByBrowser(self.redirect) if self._visit == "browser" else ByFunction(self._visit, self.redirect)
+
+
+class ClientCredentials(_SignsIn):
+    """The program signs in as itself, with a secret or with a private key (PEM or JWK).
+
+    ``issuer`` is the only authorization server that gets them; None trusts the one that the server names.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        client_secret: Source | None = None,
+        *,
+        issuer: str | None,
+        key: bytes | str | Path | None = None,
+        scopes: Iterable[str] | None = None,
+        keep: Keep | None = None,
+        dpop: bool = False,
+        private_networks: bool = False,
+    ) -> None:
+        super().__init__(issuer=issuer, scopes=scopes, keep=keep, user="", dpop=dpop, private_networks=private_networks)
+        if (client_secret is None) == (key is None):
+            raise TypeError("ClientCredentials takes a client_secret or a key")
+        self._client_id = client_id
+        self._secret = client_secret
+        self._key = key
+
+    async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002 -- the same in every era
+        if self._secret is None:
+            client = Registration(client_id=self._client_id, method="private_key_jwt")
+        else:
+            client = Registration(client_id=self._client_id, secret=await read_source(self._secret))
+        return Goal(server, Program(), self.issuer, client, self.scopes, self.dpop)
+
+    async def sign(self, step: Sign) -> str:
+        from antiphon.oauth.jose import assertion  # few clients sign
+
+        key = await asyncio.to_thread(self._key.read_bytes) if isinstance(self._key, Path) else self._key
+        assert key is not None
+        pem = key.encode() if isinstance(key, str) else key
+        return assertion(pem, step.client_id, step.audience, id_=os.urandom(16).hex(), now=time.time())
+
+
+class Workload(_SignsIn):
+    """A platform vouches for the program, with a token of its own (RFC 7523): Kubernetes, a CI service, SPIFFE.
+
+    ``token`` is read again for every sign-in. ``issuer`` is the only authorization server that gets it.
+    """
+
+    def __init__(
+        self,
+        token: Source,
+        *,
+        issuer: str | None,
+        client_id: str | None = None,
+        scopes: Iterable[str] | None = None,
+        keep: Keep | None = None,
+        dpop: bool = False,
+        private_networks: bool = False,
+    ) -> None:
+        super().__init__(issuer=issuer, scopes=scopes, keep=keep, user="", dpop=dpop, private_networks=private_networks)
+        self._token = token
+        self._client_id = client_id
+
+    async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002
+        client = None if self._client_id is None else Registration(client_id=self._client_id)
+        return Goal(server, Assertion(await read_source(self._token)), self.issuer, client, self.scopes, self.dpop)
+
+
+class Enterprise(_SignsIn):
+    """The identity provider of an enterprise vouches for the user (enterprise-managed authorization).
+
+    ``idp`` is its token endpoint, ``id_token`` the user's identity there, ``idp_client_id`` this client's name there.
+    ``client_id``, ``client_secret`` and ``issuer`` are for the authorization server of the MCP server.
+    """
+
+    def __init__(
+        self,
+        *,
+        idp: str,
+        id_token: Source,
+        idp_client_id: str,
+        client_id: str,
+        client_secret: Source,
+        issuer: str | None,
+        idp_client_secret: Source | None = None,
+        scopes: Iterable[str] | None = None,
+        keep: Keep | None = None,
+        user: str = "",
+        dpop: bool = False,
+        private_networks: bool = False,
+    ) -> None:
+        super().__init__(
+            issuer=issuer, scopes=scopes, keep=keep, user=user, dpop=dpop, private_networks=private_networks
+        )
+        self._idp = (idp, id_token, idp_client_id, idp_client_secret)
+        self._client = (client_id, client_secret)
+
+    async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002
+        endpoint, id_token, client_id, secret = self._idp
+        grant = Exchange(
+            endpoint, await read_source(id_token), client_id, None if secret is None else await read_source(secret)
+        )
+        client = Registration(client_id=self._client[0], secret=await read_source(self._client[1]))
+        return Goal(server, grant, self.issuer, client, self.scopes, self.dpop)
+
+
+def _is_native(redirect: str) -> bool:
+    try:
+        scheme, host, _ = origin_of(redirect)
+    except UrlRefused:
+        return True  # a scheme of the application's own
+    return scheme == "http" and is_loopback(host)
+
+
+async def read_source(source: Source) -> str:
+    """Return a secret: the text itself, or what the function gives."""
+    if isinstance(source, str):
+        return source
+    given = source()
+    return given if isinstance(given, str) else await given
+
+
+def check_secure(url: str) -> None:
+    """ValueError for a URL over which a token would travel in the clear."""
+    scheme, host, _ = origin_of(url)
+    if scheme != "https" and not is_loopback(host):
+        raise ValueError(f"auth= needs https, since a token would travel in the clear to {url}")

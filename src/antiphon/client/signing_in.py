@@ -1,0 +1,314 @@
+"""The driver of a sign-in: takes the steps of a flow, and renews a token when it is refused.
+
+A request goes out with the token that is there. A refusal renews it: by refreshing, or by signing in. One task at a
+time does that, and a cancelled caller does not stop it; others wait for it and go on with its token. No lock is held
+while a request is under way.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from antiphon.client.keeps import Keep
+from antiphon.client.visits import Visiting
+from antiphon.errors import CallFailed, CallTimeout, SignInFailed
+from antiphon.oauth.account import Account, Login, Token
+from antiphon.oauth.challenge import Challenge, challenge_of
+from antiphon.oauth.flow import ENTROPY, finish, refresh, revoke, sign_in
+from antiphon.oauth.steps import Fetch, Fetched, Goal, Listen, NewKey, Save, Sign, Step, Visit
+from antiphon.oauth.urls import Network, may_lead, network_of, origin_of
+from antiphon.transports.fetch import fetch
+
+T = TypeVar("T")
+
+
+class LoginNeeded(SignInFailed):
+    """A person has to sign in first. Send them to ``login.url``, and finish with ``client.sign_in(login, callback)``.
+
+    ``login`` is plain data, and secret: ``login.to_json()`` can be finished by another process.
+    """
+
+    def __init__(self, login: Login) -> None:
+        super().__init__(f"A person has to sign in at {login.issuer} first")
+        self.login = login
+
+
+class Way(Protocol):
+    """A way to sign in, such as OAuth and ClientCredentials."""
+
+    keep: Keep
+    user: str
+    private_networks: bool
+    redirect: str
+
+    async def goal(self, server: str, era: str) -> Goal:
+        """Return what the flow needs to know; secrets are read here, when they are needed."""
+        ...
+
+    def visiting(self) -> Visiting | None:
+        """Return a person's way to a page and back; None where no person is."""
+        ...
+
+    async def sign(self, step: Sign) -> str:
+        """Sign a client assertion."""
+        ...
+
+
+class SignedIn:
+    """The sign-in to one server: its token, and how it is renewed."""
+
+    def __init__(self, way: Way, server: str, *, era: str, patience: float | None) -> None:
+        self.server = server
+        self._way = way
+        self._era = era
+        self._patience = patience
+        self._key = " ".join(filter(None, (server.rstrip("/"), way.user)))
+        self._account: Account | None = None
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[bool]] = set()
+        self._nonces: dict[tuple[str, str, int], str] = {}
+        """The nonces that servers want in proofs, by origin."""
+        self._network: Network = "public"
+        """Where the server is, as the connection to it told."""
+
+    def attempt(self) -> "SignedInAttempt":
+        return SignedInAttempt(self)
+
+    async def token(self) -> Token | None:
+        """Return the token to send, refreshed if it is about to end; None if there is none yet."""
+        token = (self._account or await self._load()).token
+        if token is None or token.refresh is None or not token.is_stale(time.time()):
+            return token
+        try:
+            await self._shared(self._renew(token, None, signs_in=False))
+        except SignInFailed:
+            if token.expires is not None and token.expires <= time.time():
+                raise
+        return self._account.token if self._account is not None else token
+
+    def lines(self, token: Token, verb: str) -> str:
+        """Return the header lines for a token."""
+        made = authorization_line(token.scheme, token.access)
+        key = None if self._account is None else self._account.key
+        if token.scheme == "DPoP" and key is not None:
+            made += f"DPoP: {self._proof(key, verb, self.server, token.access)}\r\n"
+        return made
+
+    async def renew(self, used: Token | None, challenge: Challenge | None, *, refreshes: bool) -> bool:
+        """Get a better token than the one that was used; return whether that took a sign-in of its own."""
+        return await self._shared(self._renew(used, challenge, refreshes=refreshes))
+
+    def note(self, headers: Mapping[str, str], address: str | None) -> bool:
+        """Learn from a refusal where the server is, and which nonce it wants; return whether that is a new one."""
+        if address is not None:
+            self._network = network_of(address)
+        return self._note_nonce(self.server, headers)
+
+    async def finish(self, login: Login, callback: str) -> None:
+        """End a login that LoginNeeded carried."""
+        if login.server.rstrip("/") != self.server.rstrip("/"):
+            raise SignInFailed(f"This login is for {login.server}, and the client for {self.server}")
+        async with self._lock:
+            await self._save(await self._drive(finish(login, await self._load(), callback)))
+
+    async def sign_in(self) -> None:
+        """Sign in now, rather than when the server asks for it."""
+        await self._shared(self._renew(None, None))
+
+    async def sign_out(self) -> None:
+        """Revoke the tokens, and forget them."""
+        async with self._lock:
+            account = await self._load()
+            try:
+                await self._drive(revoke(account))
+            finally:
+                self._account = None
+                await self._way.keep.drop(self._key)
+
+    async def _shared(self, work: Coroutine[Any, Any, bool]) -> bool:
+        """Await work that a cancelled caller does not stop: others wait for it, or a person is in the middle of it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def _forget(self, task: asyncio.Task[bool]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may be gone
+
+    async def _renew(
+        self, used: Token | None, challenge: Challenge | None, *, refreshes: bool = True, signs_in: bool = True
+    ) -> bool:
+        async with self._lock:
+            account = self._account or await self._load()
+            if _is_better(account.token, used, challenge):
+                return False
+            goal = await self._way.goal(self.server, self._era)
+            if refreshes and not _needs_scopes(challenge) and await self._refresh(goal, used):
+                return False
+            if signs_in:
+                account = await self._load()
+                await self._save(await self._drive(sign_in(goal, account, challenge, os.urandom(ENTROPY))))
+            return signs_in
+
+    async def _refresh(self, goal: Goal, used: Token | None) -> bool:
+        """Refresh the token, unless another process has done so; return whether there is another one now."""
+        async with self._way.keep.alone(self._key):
+            account = await self._load()
+            if account.token is None or (account.token != used and used is not None):
+                return account.token is not None
+            renewed = await self._drive(refresh(goal, account))
+            if renewed is not None:
+                await self._save(renewed)
+            return renewed is not None
+
+    async def _load(self) -> Account:
+        kept = await self._way.keep.get(self._key)
+        try:
+            self._account = Account() if kept is None else Account.from_json(kept)
+        except ValueError:
+            self._account = Account()  # written by another version, or damaged: sign in again
+        return self._account
+
+    async def _save(self, account: Account) -> None:
+        await self._way.keep.put(self._key, account.to_json())
+        self._account = account
+
+    async def _drive(self, flow: Generator[Step, Any, T]) -> T:
+        """Take the steps of a flow; return what it returns."""
+        visiting = self._way.visiting()
+        reply: Any = None
+        try:
+            while True:
+                reply = await self._take(flow.send(reply), visiting)
+        except StopIteration as end:
+            done: T = end.value
+            return done
+        finally:
+            if visiting is not None:
+                await visiting.close()
+
+    async def _take(self, step: Step, visiting: Visiting | None) -> Any:
+        match step:
+            case Fetch():
+                return await self._fetch(step)
+            case Listen(preferred):
+                return self._way.redirect if visiting is None else await visiting.listen(preferred)
+            case Visit(login):
+                return await self._visit(login, visiting)
+            case Save(issuer, registration):
+                account = await self._load()
+                return await self._save(replace(account, registrations={**account.registrations, issuer: registration}))
+            case NewKey():
+                from antiphon.oauth.jose import new_key  # few servers bind tokens
+
+                return new_key()
+            case Sign():
+                return await self._way.sign(step)
+
+    async def _visit(self, login: Login, visiting: Visiting | None) -> str:
+        if visiting is None:
+            raise LoginNeeded(login)
+        try:
+            async with asyncio.timeout(self._patience):
+                return await visiting.visit(login)
+        except TimeoutError:
+            raise CallTimeout("person", self._patience or 0) from None
+
+    async def _fetch(self, step: Fetch) -> Fetched:
+        while True:
+            headers = dict(step.headers)
+            if step.key is not None:
+                headers["DPoP"] = self._proof(step.key, step.verb, step.url)
+            try:
+                reply = await fetch(step.verb, step.url, headers, step.body, check_address=self._check_address)
+            except CallFailed as fault:
+                raise SignInFailed(str(fault)) from None
+            # RFC 9449, 8: a server that wants a nonce names it, and gets the request again.
+            news = step.key is not None and self._note_nonce(step.url, reply.headers)
+            if not news or reply.status != 400 or b"use_dpop_nonce" not in reply.body:
+                return Fetched(reply.status, reply.body, reply.at)
+
+    def _note_nonce(self, url: str, headers: Mapping[str, str]) -> bool:
+        origin, nonce = origin_of(url), headers.get("dpop-nonce")
+        if nonce is None or self._nonces.get(origin) == nonce:
+            return False
+        self._nonces[origin] = nonce
+        return True
+
+    def _check_address(self, address: str) -> None:
+        """Refuse to be sent from a public server into a private network."""
+        if not self._way.private_networks and not may_lead(self._network, network_of(address)):
+            raise SignInFailed(
+                f"The server sends this client to {address}, an address of a private network. If that is right, pass"
+                " private_networks=True."
+            )
+
+    def _proof(self, key: dict[str, Any], verb: str, url: str, access: str | None = None) -> str:
+        from antiphon.oauth.jose import proof  # few servers want proofs
+
+        nonce = self._nonces.get(origin_of(url))
+        return proof(key, verb, url, id_=os.urandom(16).hex(), now=time.time(), access=access, nonce=nonce)
+
+
+class SignedInAttempt:
+    """One request. What it may do about refusals: refresh once, sign in once, and once more for each set of scopes."""
+
+    def __init__(self, signed_in: SignedIn) -> None:
+        self._signed_in = signed_in
+        self._token: Token | None = None
+        self._may_refresh = True
+        self._may_sign_in = True
+        self._asked: set[tuple[str, ...]] = set()
+        self._nonces = 3
+
+    async def lines(self, verb: str) -> str:
+        self._token = await self._signed_in.token()
+        return "" if self._token is None else self._signed_in.lines(self._token, verb)
+
+    def renewal(self, status: int, headers: Mapping[str, str], address: str | None) -> Awaitable[None] | None:
+        challenge = challenge_of(headers.get("www-authenticate"))
+        news = self._signed_in.note(headers, address)
+        if news and self._nonces and challenge is not None and challenge.error == "use_dpop_nonce":
+            self._nonces -= 1
+            return asyncio.sleep(0)
+        if status == 401:
+            return self._renew(challenge) if self._may_refresh or self._may_sign_in else None
+        wanted = challenge.scopes if challenge is not None and _needs_scopes(challenge) else None
+        if wanted is None or wanted in self._asked or _covers(self._token, wanted):
+            return None
+        self._asked.add(wanted)
+        return self._renew(challenge)
+
+    async def _renew(self, challenge: Challenge | None) -> None:
+        refreshes, self._may_refresh = self._may_refresh, False
+        if await self._signed_in.renew(self._token, challenge, refreshes=refreshes):
+            self._may_sign_in = False
+
+
+def _needs_scopes(challenge: Challenge | None) -> bool:
+    return challenge is not None and challenge.error == "insufficient_scope"
+
+
+def _is_better(token: Token | None, used: Token | None, challenge: Challenge | None) -> bool:
+    """Whether another caller has got what this one wants."""
+    if token is None or used is None or token == used:
+        return False
+    wanted = challenge.scopes if challenge is not None and _needs_scopes(challenge) else None
+    return wanted is None or _covers(token, wanted)
+
+
+def _covers(token: Token | None, wanted: tuple[str, ...]) -> bool:
+    return token is not None and token.scopes is not None and set(wanted) <= set(token.scopes)
+
+
+def authorization_line(scheme: str, token: str) -> str:
+    """Return the header line of a token; SignInFailed if HTTP cannot carry it."""
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise SignInFailed("The token has characters that no token has")
+    return f"Authorization: {scheme} {token}\r\n"
