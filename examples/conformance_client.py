@@ -7,10 +7,14 @@ import asyncio
 import json
 import os
 import sys
+import urllib.request
 from collections.abc import Awaitable, Callable
+from http.client import HTTPResponse
 from typing import Any
+from urllib.error import HTTPError
 
 from antiphon import Accepted, Client, Elicitation, Root, Tool
+from antiphon.auth import ClientCredentials, Enterprise, OAuth, Workload
 
 CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 REVISION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2026-07-28")
@@ -77,8 +81,57 @@ SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
 }
 
 
+class Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        """Follow no redirect: nothing listens where it leads."""
+
+
+def visit(url: str, redirect: str) -> str:
+    """Visit a sign-in page as a browser whose user agrees at once, and return where it leads to."""
+    try:
+        response: HTTPResponse | HTTPError = urllib.request.build_opener(Stay).open(url, timeout=10)
+    except HTTPError as answer:
+        response = answer
+    return response.headers["location"] or redirect
+
+
+def auth_for(scenario: str) -> OAuth | ClientCredentials | Workload | Enterprise | None:
+    """The way to sign in that a scenario is about. The suite's context names no issuer."""
+    match scenario.removeprefix("auth/"):
+        case "client-credentials-basic":
+            return ClientCredentials(CONTEXT["client_id"], CONTEXT["client_secret"], issuer=None)
+        case "client-credentials-jwt":
+            return ClientCredentials(CONTEXT["client_id"], key=CONTEXT["private_key_pem"], issuer=None)
+        case "wif-jwt-bearer":
+            return Workload(CONTEXT["valid_jwt"], client_id=CONTEXT.get("client_id"), issuer=None)
+        case "enterprise-managed-authorization":
+            return Enterprise(
+                idp=CONTEXT["idp_token_endpoint"],
+                id_token=CONTEXT["idp_id_token"],
+                idp_client_id=CONTEXT["idp_client_id"],
+                client_id=CONTEXT["client_id"],
+                client_secret=CONTEXT["client_secret"],
+                issuer=None,
+            )
+        case "pre-registration":
+            secret, issuer = CONTEXT["client_secret"], CONTEXT.get("issuer")
+            return OAuth(visit=visit, client_id=CONTEXT["client_id"], client_secret=secret, issuer=issuer)
+        case _ if scenario.startswith("auth/"):
+            return OAuth(visit=visit, client_id="https://conformance-test.local/client-metadata.json")
+        case _:
+            return None
+
+
+def era_for(scenario: str) -> str:
+    """Some of the suite's old servers would answer a modern request as well, and miss the handshake."""
+    if scenario.startswith("auth/2025-03-26"):
+        return "2025-03-26"
+    return "legacy" if REVISION < "2026" else "auto"
+
+
 async def main(url: str) -> None:
-    behave = SCENARIOS.get(os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), call_first_tool)
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    behave = SCENARIOS.get(scenario, call_first_tool)
     async with Client(
         url,
         elicit=agree,
@@ -88,8 +141,8 @@ async def main(url: str) -> None:
         name="conformance-client",
         version="1.0.0",
         timeout=20,
-        # Some of the suite's old servers would answer a modern request as well, and miss the handshake.
-        era="legacy" if REVISION < "2026" else "auto",
+        auth=auth_for(scenario),
+        era=era_for(scenario),
     ) as client:
         await behave(client)
 

@@ -73,7 +73,6 @@ LEGS = (
         program="examples/conformance_client.py",
         required=18,
         also=("json-schema-2020-12-preservation",),
-        later=("auth/",),
     ),
     Leg(
         side="client",
@@ -81,7 +80,6 @@ LEGS = (
         program="examples/conformance_client.py",
         required=32,
         also=("json-schema-2020-12-preservation",),
-        later=("auth/",),
     ),
 )
 

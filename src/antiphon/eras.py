@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from antiphon.transports.link import Link
+from antiphon.transports.link import Authorizer, Link
 from antiphon.wire.revisions import REVISION
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def connect(
     target: object,
     *,
     headers: Mapping[str, str] | None = None,
+    auth: Authorizer | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | PathLike[str] | None = None,
     era: str = "auto",
@@ -96,8 +97,8 @@ def connect(
         from antiphon.transports.http_client import HttpLink
 
         return choice.link(
-            lambda: HttpLink(url, headers=headers),
-            lambda revision: _older().to_url(url, headers=headers, revision=revision),
+            lambda: HttpLink(url, headers=headers, auth=auth),
+            lambda revision: _older().to_url(url, headers=headers, auth=auth, revision=revision),
             key=url,
         )
     command = _command(target)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 import msgspec
 
@@ -27,7 +27,7 @@ from antiphon.client.results import (
 )
 from antiphon.errors import CannotAnswer
 from antiphon.rounds.loop import MAX_ROUNDS, Pause, Questions
-from antiphon.transports.link import Caller, session_of
+from antiphon.transports.link import Authorizer, Caller, session_of
 from antiphon.types import (
     Completion,
     Implementation,
@@ -40,7 +40,19 @@ from antiphon.types import (
 )
 from antiphon.wire.revisions import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, METHODS, PROTOCOL_VERSION, REVISION
 
+if TYPE_CHECKING:
+    from antiphon.client.signing_in import SignedIn
+    from antiphon.oauth.account import Login
+
 __all__ = ["Change", "Client", "Discovery", "Pages", "Round"]
+
+
+class Auth(Protocol):
+    """A way to authenticate: see antiphon.auth."""
+
+    def for_server(self, url: str, *, era: str, patience: float | None) -> Authorizer:
+        """Return what authorizes the requests to one server."""
+        ...
 
 
 class Client:
@@ -68,6 +80,7 @@ class Client:
         name: str = "antiphon",
         version: str = "0.1.0",
         headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         on_log: OnLog | None = None,
@@ -81,8 +94,18 @@ class Client:
         if prior is not None and not isinstance(prior, Discovery):
             raise TypeError(f"prior is what client.discover() gave before, a Discovery; got {type(prior).__name__}")
         versions = () if prior is None else prior.supported_versions
+        self._authorizer = None if auth is None else auth.for_server(_url(target), era=era, patience=patience)
         self._link = session_of(
-            eras.connect(target, headers=headers, env=env, cwd=cwd, era=era, versions=versions, patience=probe_timeout)
+            eras.connect(
+                target,
+                headers=headers,
+                auth=self._authorizer,
+                env=env,
+                cwd=cwd,
+                era=era,
+                versions=versions,
+                patience=probe_timeout,
+            )
         )
         self._answers = Answers(
             elicit=elicit, elicit_url=elicit_url, sample=sample, sample_tools=sample_tools, roots=roots
@@ -118,6 +141,24 @@ class Client:
         finally:
             self._requests.deadlines.close()
             await self._link.close()
+
+    # --- signing in -----------------------------------------------------------------------------------------------
+
+    async def sign_in(self, login: "Login | None" = None, callback: str = "") -> None:
+        """Sign in now; or end a login that LoginNeeded carried, with the URL that the person came back to."""
+        authorizer = self._signed_in()
+        await (authorizer.sign_in() if login is None else authorizer.finish(login, callback))
+
+    async def sign_out(self) -> None:
+        """Revoke the tokens at the authorization server, and forget them."""
+        await self._signed_in().sign_out()
+
+    def _signed_in(self) -> "SignedIn":
+        from antiphon.client.signing_in import SignedIn  # only who signs in needs it
+
+        if not isinstance(self._authorizer, SignedIn):
+            raise TypeError("This client does not sign in: pass auth=OAuth() to it")
+        return self._authorizer
 
     # --- who is there ---------------------------------------------------------------------------------------------
 
@@ -317,3 +358,9 @@ class Client:
             return await answers
         with Budget(self._requests.deadlines, "person", self._patience):
             return await answers
+
+
+def _url(target: object) -> str:
+    if isinstance(target, str) and target.startswith(("http://", "https://")):
+        return target
+    raise TypeError("auth= is for servers behind a URL: others take credentials from their environment (env=)")

@@ -97,6 +97,12 @@ class ClientConnection(asyncio.Protocol):
         return b"".join(chunks)
 
     @property
+    def address(self) -> str | None:
+        """The IP address of the other side, as far as the transport knows it."""
+        peer = None if self.transport is None else self.transport.get_extra_info("peername")
+        return peer[0] if isinstance(peer, tuple) else None
+
+    @property
     def reusable(self) -> bool:
         return self._stays and self.complete and not self.closed and not self._chunks
 

@@ -8,7 +8,7 @@ from time import time
 
 from antiphon.errors import Disconnected, PeerBroken, Refused
 from antiphon.http.client import MAX_CONNECTIONS, ClientConnection, Pool, proxy_for
-from antiphon.transports.link import OnNotification, SessionLink, read_message, refusal, tell
+from antiphon.transports.link import Authorizer, Caller, OnNotification, SessionLink, read_message, refusal, tell
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
 from antiphon.wire.sse import Events
@@ -42,11 +42,17 @@ class HttpLink(SessionLink):
         max_connections: int = MAX_CONNECTIONS,
         proxy: str | None = None,
         tls: ssl.SSLContext | None = None,
+        auth: Authorizer | None = None,
     ) -> None:
         self.url = url
+        self._auth = auth
+        self._caller: Caller | None = None
         self._headers = _lines(headers or {})
         self._pool = Pool(url, proxy=proxy or proxy_for(url, os.environ), tls=tls, limit=max_connections, kind=Response)
         self._max_reply = max_reply
+
+    def introduce(self, caller: Caller) -> None:
+        self._caller = caller
 
     async def open(self) -> None:
         """The first request connects."""
@@ -56,7 +62,7 @@ class HttpLink(SessionLink):
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
         mirrored = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        connection = await self._pool.send("POST", self._headers + mirrored, encode(message))
+        connection = await self._send("POST", mirrored, encode(message), message["id"])
         answered = False
         try:
             reply = await self._reply(connection, message["id"], on_notification)
@@ -68,13 +74,37 @@ class HttpLink(SessionLink):
     async def close(self) -> None:
         await self._pool.close()
 
-    async def exchange(self, verb: str, headers: Mapping[str, str], body: bytes = b"") -> ClientConnection:
-        """A request of any kind, and the head of its response, for who reads that himself and gives it back."""
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        return await self._pool.send(verb, self._headers + lines, body)
+    async def exchange(
+        self, verb: str, headers: Mapping[str, str], body: bytes = b"", id_: object = None
+    ) -> ClientConnection:
+        """A request of any kind, and the head of its response; the caller reads the rest and gives it back."""
+        return await self._send(verb, "".join([f"{name}: {value}\r\n" for name, value in headers.items()]), body, id_)
 
     def give_back(self, connection: ClientConnection, *, answered: bool) -> None:
         self._pool.release(connection, answered=answered)
+
+    async def _send(self, verb: str, lines: str, body: bytes, id_: object) -> ClientConnection:
+        """Send a request; again, if the server refused it and there is another token."""
+        if self._auth is None:
+            return await self._pool.send(verb, self._headers + lines, body)
+        attempt = self._auth.attempt()
+        while True:
+            connection = await self._pool.send(verb, self._headers + await attempt.lines(verb) + lines, body)
+            if connection.status not in {401, 403}:
+                return connection
+            renewal = attempt.renewal(connection.status, connection.headers, connection.address)
+            if renewal is None:
+                return connection
+            self._pool.release(connection, answered=True)
+            # A person may be asked to sign in, which is not the server's time.
+            clock = None if self._caller is None or id_ is None else self._caller.clock
+            if clock is not None:
+                clock(id_, False)
+            try:
+                await renewal
+            finally:
+                if clock is not None:
+                    clock(id_, True)
 
     async def _reply(
         self, response: ClientConnection, id_: object, on_notification: OnNotification | None
@@ -125,7 +155,7 @@ def refused(response: ClientConnection, body: bytes) -> Refused:
     elif status in {301, 302, 303, 307, 308}:
         text = f"The server redirects to {headers.get('location', 'nowhere')!r}: use that URL if you trust it"
     elif status == 401:
-        text = "The server wants you to authenticate"
+        text = "The server wants a token: pass auth=OAuth(), or another kind of antiphon.auth, to the Client"
     else:
         text = f"The server answered with HTTP status {status}" + (f": {told}" if told else "")
     return Refused(text, status=status, retry_after=retry_after)

@@ -31,6 +31,27 @@ class Caller(NamedTuple):
     """Stops (False) or starts (True) the server's time for the request of this id, while a question is answered."""
 
 
+class Attempt(Protocol):
+    """One request on its way through authorization."""
+
+    async def lines(self, verb: str) -> str:
+        """Return the header lines that authorize the request."""
+        ...
+
+    def renewal(self, status: int, headers: Mapping[str, str], address: str | None) -> Awaitable[None] | None:
+        """Return what to await before the request is sent again; None if the refusal stands.
+
+        ``address`` is the IP address that refused, where it is known.
+        """
+        ...
+
+
+class Authorizer(Protocol):
+    """Authorizes the requests to one server."""
+
+    def attempt(self) -> Attempt: ...
+
+
 @runtime_checkable
 class Link(Protocol):
     """Carries requests to a server and replies back.

@@ -25,7 +25,7 @@ from antiphon.legacy.client.transport import (
     SessionLost,
     Transport,
 )
-from antiphon.transports.link import Caller, OnNotification, SessionLink, tell
+from antiphon.transports.link import Authorizer, Caller, OnNotification, SessionLink, tell
 from antiphon.transports.stdio_client import ChildLink, Lost, Receive, again
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import result
@@ -255,13 +255,20 @@ async def _no_answer(key: str, request: JsonObject) -> JsonObject:
 # --- links to old servers: behind a URL, as a process, in memory ---
 
 
-def to_url(url: str, *, headers: Mapping[str, str] | None = None, revision: str | None = None) -> LegacyLink:
+def to_url(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    auth: Authorizer | None = None,
+    revision: str | None = None,
+) -> LegacyLink:
     """Over streamable HTTP."""
     from antiphon.legacy.client.http import HttpTransport
     from antiphon.transports.http_client import HttpLink
 
     def connect(receiver: Receiver) -> Transport:
-        return HttpTransport(HttpLink(url, headers=headers), HttpLink(url, headers=headers), receiver)
+        calls, aside = (HttpLink(url, headers=headers, auth=auth) for _ in range(2))
+        return HttpTransport(calls, aside, receiver)
 
     return LegacyLink(connect, revision=revision)
 
