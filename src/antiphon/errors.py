@@ -14,7 +14,8 @@
         │   ├── InternalError           -32603  our fault; the log says why
         │   ├── HeaderMismatch          -32020  the HTTP headers contradict the body
         │   ├── MissingCapability       -32021  the client did not declare what the call needs
-        │   └── UnsupportedVersion      -32022  a protocol revision that is not spoken here
+        │   ├── UnsupportedVersion      -32022  a protocol revision that is not spoken here
+        │   └── Unauthorized            -32600  a token is missing or bad (401), or lacks a scope (403)
         ├── ToolError               goes to the model as a result with isError: a handler raises it
         │   └── UserRefused             the user declined or cancelled, and the handler needed a yes
         ├── UnstableQuestion        a handler's question changes on every round, so no answer can ever fit it
@@ -60,6 +61,7 @@ __all__ = [
     "SignInFailed",
     "StateRefused",
     "ToolError",
+    "Unauthorized",
     "UnstableQuestion",
     "UnsupportedVersion",
     "UserRefused",
@@ -165,6 +167,17 @@ class UnsupportedVersion(ProtocolError):
             f"Unsupported protocol version {requested!r}; supported: {', '.join(supported)}",
             data={"supported": supported, "requested": requested},
         )
+
+
+class Unauthorized(ProtocolError):
+    """A token is missing or bad (HTTP status 401), or lacks a scope (403); ``challenge`` says what is needed."""
+
+    code = -32600
+    default_status = 401
+
+    def __init__(self, message: str, *, challenge: str, status: int | None = None, data: object = None) -> None:
+        super().__init__(message, data=data, status=status)
+        self.challenge = challenge
 
 
 class ToolError(AntiphonError):

@@ -1,6 +1,8 @@
-"""Signed tokens: proofs of a key (DPoP, RFC 9449) and client assertions (RFC 7523). The only user of joserfc here."""
+"""Signed tokens: access tokens (RFC 9068), proofs of a key (RFC 9449), client assertions (RFC 7523)."""
 
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -10,7 +12,100 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey, import_key
 
 _LIFE = 120
 """Seconds that an assertion is valid."""
+MAX_TOKEN = 16 * 1024
+"""Characters that an access token may have."""
+LEEWAY = 30.0
+"""Seconds by which clocks may differ."""
+_ALGORITHMS = {
+    "RSA": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
+    "EC": ["ES256", "ES384", "ES512"],
+    "OKP": ["EdDSA", "Ed25519"],
+}
 _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+
+
+class TokenRefused(ValueError):
+    """A token, or a proof, that does not count; the text says why, for the log only."""
+
+
+class Keys:
+    """The public keys of an issuer."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        listed = document.get("keys")
+        self._keys: dict[str | None, Any] = {}
+        for each in listed if isinstance(listed, list) else []:
+            if isinstance(each, dict) and each.get("use", "sig") == "sig" and each.get("kty") in {"RSA", "EC", "OKP"}:
+                with suppress(Exception):  # a key of a kind that is not known here
+                    self._keys[each.get("kid")] = import_key(each)
+
+    def find(self, kid: str | None) -> Any:
+        """Return the key of this name; without one, the only key. None if there is none."""
+        if kid is None and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(kid)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def kid_of(token: str) -> str | None:
+    """Return the name of the key that signed a token; TokenRefused if it cannot be an access token at all."""
+    if len(token) > MAX_TOKEN:
+        raise TokenRefused(f"it has {len(token)} characters")
+    header = _part(token, 0)
+    if "crit" in header:
+        raise TokenRefused("it has critical extensions")
+    if str(header.get("typ", "JWT")).lower().removeprefix("application/") not in {"at+jwt", "jwt"}:
+        raise TokenRefused(f"it is of type {header.get('typ')!r}")
+    kid = header.get("kid")
+    return kid if isinstance(kid, str) else None
+
+
+def issuer_of(token: str) -> str:
+    """Return the issuer that a token names, unverified: to know whose keys to check it with."""
+    claims = _part(token, 1)
+    issuer = claims.get("iss")
+    if not isinstance(issuer, str):
+        raise TokenRefused("it names no issuer")
+    return issuer
+
+
+def verify(token: str, key: Any, *, issuer: str, audiences: Collection[str], now: float) -> dict[str, Any]:
+    """Return the claims of an access token; TokenRefused unless the issuer signed it, for us, for now."""
+    claims = _verified(token, key)
+    audience = claims.get("aud")
+    named = {audience} if isinstance(audience, str) else {each for each in audience or () if isinstance(each, str)}
+    expires, begins = claims.get("exp"), claims.get("nbf", 0)
+    if claims.get("iss") != issuer:
+        raise TokenRefused(f"its issuer is {claims.get('iss')!r}")
+    if not named & set(audiences):
+        raise TokenRefused(f"its audience is {audience!r}")
+    if not isinstance(expires, int | float) or now > expires + LEEWAY:
+        raise TokenRefused("it has expired, or does not say when it does")
+    if not isinstance(begins, int | float) or now < begins - LEEWAY:
+        raise TokenRefused("it is not valid yet")
+    return claims
+
+
+def _verified(token: str, key: Any) -> dict[str, Any]:
+    try:
+        return dict(jwt.decode(token, key, algorithms=_ALGORITHMS[key.key_type]).claims)
+    except Exception as fault:  # noqa: BLE001 -- joserfc and cryptography raise many kinds
+        raise TokenRefused(f"its signature is not valid ({type(fault).__name__})") from None
+
+
+def _part(token: str, index: int) -> dict[str, Any]:
+    """Return the header (0) or the claims (1) of a token, unverified."""
+    parts = token.split(".")
+    try:
+        text = parts[index] if len(parts) == 3 else ""
+        found: Any = msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, msgspec.MsgspecError, RecursionError):
+        found = None
+    if type(found) is not dict:
+        raise TokenRefused("it is no JWT")
+    return found
 
 
 def new_key() -> dict[str, Any]:

@@ -1,0 +1,278 @@
+"""Protection of a server: only requests with a token of its authorization server are served.
+
+Each request is checked before its body is read. A token that was verified is remembered for a short while, so that the
+usual request costs one look. Every bad token gets the same answer; the log says what was wrong with it.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from inspect import isawaitable
+from typing import Any, Protocol, TypeAlias
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from antiphon.errors import CallFailed, Unauthorized
+from antiphon.oauth.challenge import write_challenge
+from antiphon.oauth.identity import Identity, identity_of, with_implied
+from antiphon.oauth.metadata import (
+    AuthorizationServer,
+    ProtectedResource,
+    check_issuer,
+    issuer_metadata_urls,
+    read_document,
+    resource_metadata_urls,
+)
+from antiphon.oauth.urls import check_endpoint
+from antiphon.transports.fetch import fetch
+
+log = logging.getLogger("antiphon.auth")
+
+REMEMBERED = 10_000
+"""Verified tokens that are remembered at most."""
+FRESH = 60.0
+"""Seconds for which a verified token is not looked at again."""
+_SHORTEST, _LONGEST = 300.0, 86_400.0
+"""Seconds for which an issuer's keys are kept, whatever it says."""
+_AGAIN = 30.0
+"""Seconds between two looks for a key that is not there."""
+
+Checked: TypeAlias = Identity | None
+
+
+class Verifier(Protocol):
+    """Tells whom a token speaks for; None if it does not count."""
+
+    async def identify(self, token: str, resource: str) -> Checked: ...
+
+
+class Protected:
+    """Protects a server: ``Server(..., auth=Protected("https://mcp.example.com/mcp", issuer="https://auth..."))``.
+
+    * ``resource``: the server's public URL. Tokens must be for it, and its metadata names it.
+    * ``issuer``: the authorization server whose tokens count, or several.
+    * ``scopes``: what every request needs.
+    * ``audience``: other names that tokens may be for, where an authorization server knows no resource indicators.
+    * ``verify``: a function that takes a token and returns an Identity or None, or an ``Introspect``. Default: tokens
+      are JWTs, checked with the issuer's published keys.
+    * ``implies``: scopes that include others, such as ``{"notes:admin": ["notes:read", "notes:write"]}``.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        *,
+        issuer: str | Sequence[str],
+        scopes: Iterable[str] = (),
+        audience: str | Sequence[str] = (),
+        verify: "Verifier | Callable[[str], Checked | Awaitable[Checked]] | None" = None,
+        implies: Mapping[str, Iterable[str]] | None = None,
+        name: str | None = None,
+        documentation: str | None = None,
+    ) -> None:
+        self.resource = check_endpoint(resource, "The resource")
+        self.issuers = (issuer,) if isinstance(issuer, str) else tuple(issuer)
+        for each in self.issuers:
+            check_endpoint(each, "The issuer")
+        self.scopes = tuple(dict.fromkeys(scopes))
+        self._implies = {scope: tuple(below) for scope, below in (implies or {}).items()}
+        audiences = (audience,) if isinstance(audience, str) else tuple(audience)
+        self._verify = Jwt(self.issuers, audiences) if verify is None else verify
+        self._known: dict[bytes, tuple[float, Identity]] = {}
+        self.metadata_url = resource_metadata_urls(self.resource)[0]
+        self.metadata = msgspec.json.encode(
+            ProtectedResource(
+                resource=self.resource,
+                authorization_servers=self.issuers,
+                scopes_supported=self.scopes or None,
+                bearer_methods_supported=("header",),
+                resource_name=name,
+                resource_documentation=documentation,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"Protected({self.resource!r}, issuer={self.issuers})"
+
+    async def identify(self, authorization: bytes | None) -> Identity:
+        """Return who makes a request; Unauthorized, with a challenge, if its token does not say that."""
+        if authorization is None:
+            raise self.unauthorized()
+        # Remembered by digest: a copy of the memory gives no token away.
+        digest = hashlib.sha256(authorization).digest()
+        known = self._known.get(digest)
+        now = time.time()
+        if known is not None and now < known[0]:
+            return known[1]
+        identity = await self._identify(authorization)
+        if identity is None or (identity.expires_at is not None and identity.expires_at <= now - _LEEWAY):
+            raise self.unauthorized(error="invalid_token")
+        self._remember(digest, identity, now)
+        return identity
+
+    def unauthorized(self, error: str | None = None) -> Unauthorized:
+        """Return the refusal of a request without a token, or with a bad one (RFC 6750, 3.1)."""
+        message = "A token is needed" if error is None else "The token is not valid"
+        return Unauthorized(message, challenge=self.challenge(error=error, scopes=self.scopes))
+
+    def challenge(self, *, error: str | None, scopes: Iterable[str], description: str | None = None) -> str:
+        """Return the value of WWW-Authenticate."""
+        told = {
+            "error": error,
+            "error_description": description,
+            "scope": " ".join(scopes) or None,
+            "resource_metadata": self.metadata_url,
+        }
+        return write_challenge("Bearer", {name: value for name, value in told.items() if value is not None})
+
+    async def _identify(self, authorization: bytes) -> Identity | None:
+        scheme, _, token = authorization.decode("latin-1").strip().partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable():
+            return None
+        try:
+            if isinstance(self._verify, Jwt | Introspect) or hasattr(self._verify, "identify"):
+                found = await self._verify.identify(token, self.resource)
+            else:
+                told = self._verify(token)
+                found = await told if isawaitable(told) else told
+        except CallFailed as fault:
+            log.warning("a token could not be checked: %s", fault)
+            return None
+        if found is None:
+            return None
+        return msgspec.structs.replace(found, scopes=with_implied(found.scopes, self._implies))
+
+    def _remember(self, digest: bytes, identity: Identity, now: float) -> None:
+        if len(self._known) >= REMEMBERED:
+            self._known = {key: known for key, known in self._known.items() if known[0] > now}
+            while len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+        until = now + FRESH
+        self._known[digest] = (until if identity.expires_at is None else min(until, identity.expires_at), identity)
+
+
+_LEEWAY = 30.0
+
+
+class Jwt:
+    """Checks tokens that are JWTs (RFC 9068) with the keys that their issuers publish."""
+
+    def __init__(self, issuers: Sequence[str], audiences: Sequence[str] = ()) -> None:
+        self._issuers = {issuer: _IssuerKeys(issuer) for issuer in issuers}
+        self._audiences = tuple(audiences)
+
+    async def identify(self, token: str, resource: str) -> Checked:
+        from antiphon.oauth.jose import TokenRefused, issuer_of, kid_of, verify  # only who checks tokens needs it
+
+        try:
+            kid, issuer = kid_of(token), issuer_of(token)
+            keys = self._issuers.get(issuer)
+            if keys is None:
+                raise TokenRefused(f"its issuer is {issuer[:200]!r}")
+            key = await keys.find(kid)
+            if key is None:
+                raise TokenRefused("its key is not known")
+            claims = verify(token, key, issuer=issuer, audiences=(resource, *self._audiences), now=time.time())
+        except TokenRefused as fault:
+            log.info("a token was refused: %s", fault)
+            return None
+        return identity_of(claims, issuer)
+
+
+class Introspect:
+    """Asks the authorization server about each token (RFC 7662), at most once in ``ttl`` seconds."""
+
+    def __init__(self, url: str, client_id: str, client_secret: str, *, issuer: str = "", ttl: float = 30) -> None:
+        self._url = check_endpoint(url, "The introspection endpoint")
+        pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
+        self._authorization = f"Basic {b64encode(pair.encode()).decode()}"
+        self._issuer = issuer
+        self._ttl = ttl
+
+    def __repr__(self) -> str:
+        return f"Introspect({self._url!r})"
+
+    async def identify(self, token: str, resource: str) -> Checked:
+        form = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        headers["Authorization"] = self._authorization
+        reply = await fetch("POST", self._url, headers, form)
+        told = read_document(reply.body, _Introspected) if reply.status == 200 else None
+        if told is None:
+            log.warning("%s answered an introspection with HTTP status %s", self._url, reply.status)
+            return None
+        claims: dict[str, Any] = msgspec.json.decode(reply.body)
+        audience = claims.get("aud")
+        named = [audience] if isinstance(audience, str) else audience
+        if not told.active or (named is not None and resource not in named):
+            return None
+        issuer = claims.get("iss")
+        return identity_of(claims, issuer if isinstance(issuer, str) else self._issuer)
+
+
+class _Introspected(msgspec.Struct):
+    active: bool
+
+
+class _IssuerKeys:
+    """The keys of an issuer: found by its metadata, kept, and followed when they change."""
+
+    def __init__(self, issuer: str) -> None:
+        self._issuer = issuer
+        self._url: str | None = None
+        self._keys: Any = None
+        self._until = 0.0
+        self._looked = -_AGAIN
+        self._looking: asyncio.Task[None] | None = None
+
+    async def find(self, kid: str | None) -> Any:
+        """Return the key of this name; None if the issuer has none. The last keys serve while it cannot be asked."""
+        now = time.monotonic()
+        found = None if self._keys is None else self._keys.find(kid)
+        if (found is None or now > self._until) and now - self._looked >= _AGAIN:
+            self._looked = now
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        if found is None and self._looking is not None:
+            await asyncio.shield(self._looking)
+            found = None if self._keys is None else self._keys.find(kid)
+        return found
+
+    async def _look(self) -> None:
+        from antiphon.oauth.jose import Keys
+
+        try:
+            if self._url is None:
+                self._url = await self._find_url()
+            reply = await fetch("GET", self._url, {"Accept": "application/json"})
+            document: Any = msgspec.json.decode(reply.body) if reply.status == 200 else None
+            keys = Keys(document if isinstance(document, dict) else {})
+            if not len(keys):
+                raise ValueError(f"{self._url} has no keys (HTTP status {reply.status})")
+        except (CallFailed, ValueError, msgspec.MsgspecError) as fault:
+            log.warning("the keys of %s could not be read: %s", self._issuer, fault)
+            if self._keys is None:
+                self._looked = -_AGAIN  # nothing to serve with: ask again with the next request
+            return
+        self._keys = keys
+        self._until = time.monotonic() + min(max(_max_age(reply.headers), _SHORTEST), _LONGEST)
+
+    async def _find_url(self) -> str:
+        for url in issuer_metadata_urls(self._issuer):
+            reply = await fetch("GET", url, {"Accept": "application/json"})
+            about = read_document(reply.body, AuthorizationServer) if reply.status == 200 else None
+            if about is not None:
+                return check_issuer(about, self._issuer).endpoint("jwks_uri")
+        raise ValueError("it has no metadata")
+
+
+def _max_age(headers: Mapping[str, str]) -> float:
+    for part in headers.get("cache-control", "").split(","):
+        name, _, seconds = part.strip().partition("=")
+        if name.lower() == "max-age" and seconds.isdigit():
+            return float(seconds)
+    return 0.0
