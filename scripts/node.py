@@ -18,6 +18,7 @@ PACKAGES = {
     "@modelcontextprotocol/server": "2.4.0",
     "@modelcontextprotocol/sdk": "1.32.2",
     "mcp-lite": "0.10.0",
+    "oidc-provider": "9.13.3",
     "zod": "4.3.6",
 }
 OLDEST_NODE = 22  # the conformance suite uses fs.globSync

@@ -23,6 +23,7 @@ LAYERS = [
     "wire",
     "shapes",
     "rounds",
+    "oauth",
     "stores",
     "http",
     "server",
@@ -30,6 +31,7 @@ LAYERS = [
     "legacy",
     "eras",
     "client",
+    "auth",
     "app",
     "testing",
     "cli",
@@ -39,7 +41,7 @@ LAYERS = [
 BESIDE = {"tracing": "app"}
 # Those who use the library as its users do may import what users import.
 USERS = {"testing", "cli", "__main__"}
-PURE = {"wire", "rounds"}
+PURE = {"wire", "rounds", "oauth"}
 IMPURE_MODULES = {"time", "random", "socket", "os", "asyncio", "secrets", "threading", "subprocess", "ssl", "select"}
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -20,10 +20,13 @@ from antiphon.oauth.account import Account, Login, Token
 from antiphon.oauth.challenge import Challenge, challenge_of
 from antiphon.oauth.flow import ENTROPY, finish, refresh, revoke, sign_in
 from antiphon.oauth.steps import Fetch, Fetched, Goal, Listen, NewKey, Save, Sign, Step, Visit
-from antiphon.oauth.urls import Network, may_lead, network_of, origin_of
+from antiphon.oauth.urls import Network, may_lead, network_of, network_of_host, origin_of
 from antiphon.transports.fetch import fetch
 
 T = TypeVar("T")
+
+STEPS = 3
+"""Sets of scopes that one request signs in for at most."""
 
 
 class LoginNeeded(SignInFailed):
@@ -72,8 +75,8 @@ class SignedIn:
         self._tasks: set[asyncio.Task[bool]] = set()
         self._nonces: dict[tuple[str, str, int], str] = {}
         """The nonces that servers want in proofs, by origin."""
-        self._network: Network = "public"
-        """Where the server is, as the connection to it told."""
+        self._network: Network | None = network_of_host(server)
+        """Where the server is, as its URL or the connection to it told."""
 
     def attempt(self) -> "SignedInAttempt":
         return SignedInAttempt(self)
@@ -173,9 +176,11 @@ class SignedIn:
             self._account = Account() if kept is None else Account.from_json(kept)
         except ValueError:
             self._account = Account()  # written by another version, or damaged: sign in again
+        self._network = self._network or self._account.network
         return self._account
 
     async def _save(self, account: Account) -> None:
+        account = replace(account, network=self._network)
         await self._way.keep.put(self._key, account.to_json())
         self._account = account
 
@@ -243,7 +248,7 @@ class SignedIn:
 
     def _check_address(self, address: str) -> None:
         """Refuse to be sent from a public server into a private network."""
-        if not self._way.private_networks and not may_lead(self._network, network_of(address)):
+        if not self._way.private_networks and not may_lead(self._network or "public", network_of(address)):
             raise SignInFailed(
                 f"The server sends this client to {address}, an address of a private network. If that is right, pass"
                 " private_networks=True."
@@ -280,7 +285,7 @@ class SignedInAttempt:
         if status == 401:
             return self._renew(challenge) if self._may_refresh or self._may_sign_in else None
         wanted = challenge.scopes if challenge is not None and _needs_scopes(challenge) else None
-        if wanted is None or wanted in self._asked or _covers(self._token, wanted):
+        if wanted is None or wanted in self._asked or len(self._asked) == STEPS or _covers(self._token, wanted):
             return None
         self._asked.add(wanted)
         return self._renew(challenge)

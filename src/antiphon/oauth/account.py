@@ -4,6 +4,8 @@ from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 
+from antiphon.oauth.urls import Network
+
 ClientAuth: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 
 EARLY = 30.0
@@ -71,6 +73,8 @@ class Account(_Secretive, frozen=True, kw_only=True, omit_defaults=True):
     """By issuer: the credentials of one authorization server are never sent to another."""
     key: dict[str, Any] | None = None
     """The private key that tokens are bound to, as a JWK (DPoP)."""
+    network: Network | None = None
+    """Where the server was when the client signed in."""
 
 
 class Login(_Secretive, frozen=True, kw_only=True, omit_defaults=True):

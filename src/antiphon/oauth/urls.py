@@ -77,6 +77,17 @@ def network_of(address: str) -> Network:
     return "public" if ip.is_global and not ip.is_multicast else "private"
 
 
+def network_of_host(url: str) -> Network | None:
+    """Return where the host of a URL is, if it is an address or this machine; None if only a look-up can tell."""
+    host = origin_of(url)[1]
+    if is_loopback(host):
+        return "loopback"
+    try:
+        return network_of(host)
+    except ValueError:
+        return None
+
+
 def may_lead(start: Network, to: Network) -> bool:
     """Return whether a server on one network may send a client to another: never to a narrower one than its own."""
     return _WIDTH[to] >= _WIDTH[start]

@@ -12,6 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 import msgspec
 
 from antiphon.errors import CannotAsk
+from antiphon.oauth.identity import Identity
 from antiphon.rounds import ask
 from antiphon.rounds.ask import Question
 from antiphon.rounds.journal import RoundEnds
@@ -133,6 +134,20 @@ class Context:
     def principal(self) -> str | None:
         """Who is authenticated, as the application's ``principal=`` hook says."""
         return self._run.call.principal
+
+    @property
+    def auth(self) -> Identity | None:
+        """Who calls, as their token told; None where the server is not protected, or not reached over HTTP."""
+        return self._run.channel.identity
+
+    async def need(self, *scopes: str) -> None:
+        """Require scopes that only the arguments tell; a client that knows how to gets them and calls again.
+
+        Name all that the call needs at once. Nothing is required where ``auth`` is None.
+        """
+        protection, identity = self._run.server.auth, self._run.channel.identity
+        if protection is not None and identity is not None:
+            protection.check_scopes(identity, scopes)
 
     @property
     def protocol_version(self) -> str:

@@ -19,6 +19,7 @@ from antiphon.errors import (
     ProtocolError,
     StateRefused,
     ToolError,
+    Unauthorized,
     UnstableQuestion,
 )
 from antiphon.rounds.journal import RoundEnds
@@ -32,6 +33,7 @@ from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.handler import Handler, label, told_by
+from antiphon.server.protection import Protection
 from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
 from antiphon.server.steps import SharedSteps
@@ -85,6 +87,7 @@ class Service(Registry):
         max_rounds: int = 10,
         ask_timeout: float | None = None,
         threads: int = 64,
+        auth: Protection | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -105,6 +108,9 @@ class Service(Registry):
             icons=tuple(icons) or None,
         )
         self.instructions = instructions
+        self.auth = auth
+        self.is_private = auth is not None
+        """Whether who asks can matter, so that no cache may share what is listed."""
         self.clock = clock
         self.state: Any = None
         self.shim = shim
@@ -306,7 +312,10 @@ class Service(Registry):
             call.talk = run.talk
             reply = dialect.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
-            return dialect.refuse(message, _as_error(fault, run))
+            error = _as_error(fault, run)
+            if isinstance(error, Unauthorized):
+                channel.challenge(error.challenge)
+            return dialect.refuse(message, error)
         finally:
             if run is not None:
                 run.over = True
@@ -398,7 +407,7 @@ class Service(Registry):
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _cache(self) -> JsonObject:
-        return {"ttlMs": self._list_ttl, "cacheScope": "public"}
+        return {"ttlMs": self._list_ttl, "cacheScope": "private" if self.is_private else "public"}
 
     def _listed_page(self, run: Run, kind: str, key: str, items: Iterable[object]) -> JsonObject:
         page = self._page(kind, key, items, run.call.params.get("cursor"), self._page_size)

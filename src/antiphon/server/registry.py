@@ -27,6 +27,7 @@ class Registry:
         self._resources: dict[str, ResourceEntry] = {}
         self._templates: dict[str, ResourceEntry] = {}
         self._completers: dict[tuple[str, str], Completer] = {}
+        self._scopes: dict[tuple[Any, Any], tuple[str, ...]] = {}
         self._features: set[str] = set()
         self._listed: dict[str, list[JsonObject]] = {}
 
@@ -45,6 +46,7 @@ class Registry:
         annotations: ToolAnnotations | None = None,
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
+        scopes: Sequence[str] = (),
     ) -> Callable[[Function], Function]: ...
     def tool(self, function: Any = None, /, **about: Any) -> Any:
         """Make a function a tool: ``@app.tool`` or ``@app.tool(title=...)``."""
@@ -55,9 +57,10 @@ class Registry:
 
         return register if function is None else register(function)
 
-    def add_tool(self, function: Callable[..., Any], **about: Any) -> None:
-        """Add a tool, also while serving; listeners are told."""
+    def add_tool(self, function: Callable[..., Any], *, scopes: Sequence[str] = (), **about: Any) -> None:
+        """Add a tool, also while serving; listeners are told. On a protected server, its callers need ``scopes``."""
         entry = ToolEntry(function, **about)
+        self._need("tools/call", entry.name, scopes)
         _insert(self._tools, entry.name, entry, "tool")
         self._offer("tools")
 
@@ -77,6 +80,7 @@ class Registry:
         description: str | None = None,
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
+        scopes: Sequence[str] = (),
     ) -> Callable[[Function], Function]: ...
     def prompt(self, function: Any = None, /, **about: Any) -> Any:
         """Make a function a prompt."""
@@ -87,8 +91,9 @@ class Registry:
 
         return register if function is None else register(function)
 
-    def add_prompt(self, function: Callable[..., Any], **about: Any) -> None:
+    def add_prompt(self, function: Callable[..., Any], *, scopes: Sequence[str] = (), **about: Any) -> None:
         entry = PromptEntry(function, **about)
+        self._need("prompts/get", entry.name, scopes)
         _insert(self._prompts, entry.name, entry, "prompt")
         self._offer("prompts")
         if any(entry.options.values()):
@@ -113,6 +118,7 @@ class Registry:
         annotations: Annotations | None = None,
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
+        scopes: Sequence[str] = (),
     ) -> Callable[[Function], Function]:
         """Make a function a resource; variables in braces make it a template of many (RFC 6570)."""
 
@@ -130,13 +136,15 @@ class Registry:
                 annotations=annotations,
                 icons=icons,
                 meta=meta,
+                scopes=scopes,
             )
             return function
 
         return register
 
-    def add_resource(self, uri: str, function: Callable[..., Any], **about: Any) -> None:
+    def add_resource(self, uri: str, function: Callable[..., Any], *, scopes: Sequence[str] = (), **about: Any) -> None:
         entry = ResourceEntry(uri, function, **about)
+        self._need("resources/read", uri, scopes)
         _insert(self._resources if entry.template is None else self._templates, uri, entry, "resource")
         self._offer("resources")
         if any(entry.options.values()):
@@ -224,6 +232,25 @@ class Registry:
             if variables is not None:
                 return entry, dict(variables)
         raise ResourceNotFound(uri)
+
+    # --- scopes ---------------------------------------------------------------------------------------------------
+
+    def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
+        """Return the scopes that a request needs beside those that every request needs."""
+        params, method = message.get("params"), message.get("method")
+        if not self._scopes or not isinstance(params, dict):
+            return ()
+        name = params.get("uri" if method == "resources/read" else "name")
+        if method == "resources/read" and isinstance(name, str) and name not in self._resources:
+            templates = ((uri, entry.template) for uri, entry in self._templates.items())
+            name = next((uri for uri, template in templates if template and template.match(name) is not None), name)
+        return self._scopes.get((method, name), ()) if isinstance(name, str) else ()
+
+    def _need(self, method: str, name: str, scopes: Sequence[str]) -> None:
+        if isinstance(scopes, str):
+            raise TypeError(f"scopes= takes a list, got {scopes!r}: write [{scopes!r}]")
+        if scopes:
+            self._scopes[method, name] = tuple(dict.fromkeys(scopes))
 
     # --- telling of changes ---------------------------------------------------------------------------------------
 

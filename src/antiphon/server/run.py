@@ -12,8 +12,10 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
 from antiphon.errors import CannotAsk, ToolError
+from antiphon.oauth.identity import Identity
 from antiphon.rounds.ask import FormQuestion, Question
 from antiphon.rounds.journal import Conversation, Journal, RoundEnds
+from antiphon.server.protection import Protection
 from antiphon.server.round_end import Settling
 from antiphon.server.unawaited import Asking
 from antiphon.shapes import Form
@@ -32,12 +34,17 @@ class Channel:
     """The way back to the peer while a call runs; each transport has one."""
 
     __slots__ = ()
+    identity: Identity | None = None
+    """Who is at the other end, where the server is protected."""
     push: Push | None = None
     """Asks ``(name, request)`` in the middle of the call and gives the response; None where a round ends with it."""
 
     async def emit(self, message: JsonObject) -> None:
         """Send a notification."""
         raise NotImplementedError
+
+    def challenge(self, challenge: str) -> None:
+        """Send this along with the refusal that follows, as WWW-Authenticate; nothing where there are no headers."""
 
     async def hang_up(self, retry: float) -> None:
         """Let go of the connection, to which the client comes back; nothing where it would not."""
@@ -73,6 +80,8 @@ class Host(Protocol):
     def shared_steps(self) -> StepsOnce | None: ...
     @property
     def observer(self) -> StepObserver | None: ...
+    @property
+    def auth(self) -> Protection | None: ...
 
     async def in_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
 

@@ -13,7 +13,7 @@ from inspect import isawaitable
 from threading import get_ident
 from typing import Any, TypeAlias
 
-from antiphon.errors import InternalError, InvalidRequest, ProtocolError
+from antiphon.errors import InternalError, InvalidRequest, ProtocolError, Unauthorized
 from antiphon.http.exchange import Application, Receive, Scope, Send
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service
@@ -71,7 +71,11 @@ class Endpoint:
         self._max_body = max_body
         self._suspicious = len(str(max_body))
         """Digits from which on a Content-Length is worth a look."""
+        if service.auth is not None and principal is not None:
+            raise ValueError("The server's auth= says who calls, and so does principal=: use one of them")
         self._principal = principal
+        self._auth = service.auth
+        service.is_private = service.is_private or principal is not None
         self._fallback = fallback
         self.dialect = dialect
         self._admitted: dict[tuple[Any, ...], Accepts] = {}
@@ -85,6 +89,9 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901, PLR0915 -- see above
         if scope["type"] != "http":
             await self._other(scope, receive, send)
+            return
+        if self._auth is not None and "/.well-known/oauth-protected-resource" in scope["path"]:
+            await self._show_metadata(scope, send)
             return
         if self._fallback is not None and not self._is_ours(scope):
             await self._fallback(scope, receive, send)
@@ -106,6 +113,8 @@ class Endpoint:
                 accepts = self._admit(scope, pairs, headers, words)
             if len(pairs) > MAX_HEADERS or len(b"".join([*headers, *headers.values()])) > MAX_HEADER_BYTES:
                 raise InvalidRequest("The request has too many or too large headers", status=431)
+            # Who calls is known before the body is read.
+            identity = None if self._auth is None else await self._auth.identify(headers.get(b"authorization"))
             if accepts is _NO_POST:
                 dialect = self.dialect
             else:
@@ -121,17 +130,26 @@ class Endpoint:
                     message, dialect = self._read(body, headers)
                 if not accepts.stream and dialect is MODERN and message.get("method") == "subscriptions/listen":
                     raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
-            principal = None if self._principal is None else await self._identify(scope)
+            if identity is not None:
+                assert self._auth is not None
+                principal: str | None = identity.principal
+                self._auth.check_scopes(identity, self._needed(message))
+            else:
+                principal = None if self._principal is None else await self._identify(scope)
             if self._has_lifespan and self.service.must_start:
                 await self._start_lifespan()
         except ProtocolError as fault:
             refusal = encode(jsonrpc.error(jsonrpc.id_of(message), fault))
-            await Exchange(receive, send, task, accepts or ANY).reply(fault.status, refusal)
+            exchange = Exchange(receive, send, task, accepts or ANY)
+            if isinstance(fault, Unauthorized):
+                exchange.challenge(fault.challenge)
+            await exchange.reply(fault.status, refusal)
             return
         except OSError:
             return
         make = Exchange if dialect is MODERN else dialect.exchange
         exchange = make(receive, send, task, accepts)
+        exchange.identity = identity
         self._under_way.add(exchange)
         if self._timer is None:
             self._look_later()
@@ -140,7 +158,7 @@ class Endpoint:
                 await dialect.serve(exchange, scope["method"], headers, message, principal)
                 return
             status, reply = await self.service.answer(message, exchange, headers, principal)
-            if reply is None or exchange.streaming or not accepts.json:
+            if reply is None or exchange.streaming or not accepts.json or exchange.challenged is not None:
                 await exchange.reply(status, reply)
             elif not exchange.gone:
                 await send({"type": "http.response.start", "status": status, "headers": head(status, len(reply))})
@@ -234,6 +252,22 @@ class Endpoint:
             log.exception("principal= failed, so the request is refused")
             raise InternalError from None
 
+    def _needed(self, message: Any) -> list[str]:
+        """The scopes that a message needs, or all messages of a batch."""
+        batch = message if isinstance(message, list) else [message]
+        found = [self.service.scopes_for(each) for each in batch if isinstance(each, dict)]
+        return list(dict.fromkeys(scope for scopes in found for scope in scopes))
+
+    async def _show_metadata(self, scope: Scope, send: Send) -> None:
+        """Serve the resource's metadata to every page and program (RFC 9728, 3)."""
+        assert self._auth is not None
+        fine = scope["method"] in {"GET", "HEAD"}
+        body = self._auth.metadata if fine else b""
+        headers = [*head(200 if fine else 405, len(body)), (b"access-control-allow-origin", b"*")]
+        headers.append((b"cache-control", b"max-age=3600"))
+        await send({"type": "http.response.start", "status": 200 if fine else 405, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
     # --- clients that go away -------------------------------------------------------------------------------------
 
     def _enter_loop(self) -> "asyncio.Task[Any] | None":
@@ -312,6 +346,7 @@ class Exchange(Channel):
     ended = False
     gone = False
     age = 0
+    challenged: str | None = None
     _silence = 0.0
     _sign: asyncio.Task[None] | None = None
     _lock: asyncio.Lock | None = None
@@ -327,6 +362,9 @@ class Exchange(Channel):
         if self.accepts.stream and not self.gone:
             await self._write(sse.event(encode(message)))
 
+    def challenge(self, challenge: str) -> None:
+        self.challenged = challenge
+
     async def reply(self, status: int, body: bytes | None) -> None:
         if self.gone:
             return
@@ -336,8 +374,10 @@ class Exchange(Channel):
             await self._send({"type": "http.response.body", "body": b""})
             return
         body = body or b""
-        start = {"type": "http.response.start", "status": status, "headers": head(status, len(body))}
-        await self._send(start)
+        headers = head(status, len(body))
+        if self.challenged is not None:
+            headers = [*headers, (b"www-authenticate", self.challenged.encode()), (b"cache-control", b"no-store")]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
     def watch(self) -> None:

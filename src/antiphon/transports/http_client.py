@@ -23,6 +23,9 @@ _OURS = {
 }
 
 
+_HOW_TO_SIGN_IN = "Pass auth=OAuth(), or another way of antiphon.auth, to the Client"
+
+
 class Response(ClientConnection):
     """A connection to read a response from, whose faults are a client's errors."""
 
@@ -146,7 +149,10 @@ def refused(response: ClientConnection, body: bytes) -> Refused:
     retry_after = _retry_after(headers.get("retry-after"))
     if content_type(response) == "application/json":
         try:
-            return refusal(read_message(body).get("error"), status=status, retry_after=retry_after)
+            fault = refusal(read_message(body).get("error"), status=status, retry_after=retry_after)
+            if status == 401:
+                fault.args = (f"{fault.message}. {_HOW_TO_SIGN_IN}",)
+            return fault
         except PeerBroken:
             pass  # JSON of its own kind, from a gateway perhaps
     told = body[:200].decode(errors="replace").strip()
@@ -155,7 +161,7 @@ def refused(response: ClientConnection, body: bytes) -> Refused:
     elif status in {301, 302, 303, 307, 308}:
         text = f"The server redirects to {headers.get('location', 'nowhere')!r}: use that URL if you trust it"
     elif status == 401:
-        text = "The server wants a token: pass auth=OAuth(), or another kind of antiphon.auth, to the Client"
+        text = f"The server wants a token. {_HOW_TO_SIGN_IN}"
     else:
         text = f"The server answered with HTTP status {status}" + (f": {told}" if told else "")
     return Refused(text, status=status, retry_after=retry_after)

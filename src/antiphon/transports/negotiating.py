@@ -63,6 +63,7 @@ class NegotiatingLink(Around):
 
     def introduce(self, caller: Caller) -> None:
         self._caller = caller
+        self._new.introduce(caller)
 
     async def open(self) -> None:
         self._is_closed = False

@@ -114,6 +114,19 @@ class Protected:
         self._remember(digest, identity, now)
         return identity
 
+    def forget(self) -> None:
+        """Verify every token again, as after a key was withdrawn."""
+        self._known.clear()
+
+    def check_scopes(self, identity: Identity, needed: Iterable[str]) -> None:
+        """Unauthorized, with status 403 and all scopes that are needed, if the token lacks one."""
+        wanted = tuple(dict.fromkeys([*self.scopes, *needed]))
+        lacking = identity.lacks(wanted)
+        if lacking:
+            description = f"This needs {' '.join(lacking)}"
+            challenge = self.challenge(error="insufficient_scope", scopes=wanted, description=description)
+            raise Unauthorized(description, challenge=challenge, status=403, data={"requiredScopes": list(wanted)})
+
     def unauthorized(self, error: str | None = None) -> Unauthorized:
         """Return the refusal of a request without a token, or with a bad one (RFC 6750, 3.1)."""
         message = "A token is needed" if error is None else "The token is not valid"

@@ -43,11 +43,12 @@ class Streams(Protocol):
 class ReplyStream(PushChannel):
     """The channel of one request in a session: plain JSON, unless the handler sends or asks something first."""
 
-    __slots__ = ("_absent", "_exchange", "_lock", "_streams", "_timer", "id", "name", "reader")
+    __slots__ = ("_absent", "_exchange", "_lock", "_streams", "_timer", "id", "identity", "name", "reader")
 
     def __init__(self, session: Session, streams: Streams, exchange: LegacyExchange, id_: RequestId | None) -> None:
         super().__init__(session, streams.pushes)
         self.id = id_
+        self.identity = exchange.identity
         self.name = ""
         """The stream's name, once there is one."""
         self.reader: str | None = None
@@ -211,6 +212,7 @@ class StatelessReply(Channel):
 
     def __init__(self, exchange: LegacyExchange) -> None:
         self._exchange = exchange
+        self.identity = exchange.identity
         exchange.on_gone = _nothing  # 2025-11-25, basic/transports: a disconnection is no cancellation
 
     async def emit(self, message: JsonObject) -> None:

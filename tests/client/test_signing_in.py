@@ -1,0 +1,243 @@
+"""A client signs in: when it is told to, once, and without getting in its own way."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from antiphon import Accepted, Client, Context, Refused, Server, SignInFailed
+from antiphon.auth import Bearer, ClientCredentials, File, Login, LoginNeeded, Memory, OAuth, Protected
+from antiphon.testing.issuer import Issuer
+
+ERAS = pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
+
+
+@pytest.fixture
+async def issuer():
+    made = Issuer(clients={"svc": "hush"})
+    async with made.serving():
+        yield made
+
+
+def protected(live, issuer, **options):
+    """Serve a protected server; return its URL and the server."""
+    holder = {}
+
+    async def door(scope, receive, send):
+        await holder["app"](scope, receive, send)
+
+    port = live(door)
+    url = f"http://127.0.0.1:{port}/mcp"
+    app = Server("notes", auth=Protected(url, issuer=issuer.url, scopes=["read"], **options))
+    app.ran = []
+
+    @app.tool
+    async def who(ctx: Context) -> str:
+        return f"{ctx.auth.subject} {' '.join(sorted(ctx.auth.scopes))}"
+
+    @app.tool(scopes=["write"])
+    async def add(ctx: Context) -> str:
+        sure = await ctx.confirm("Really?")
+        app.ran.append(sure)
+        return f"{ctx.auth.subject} {sure}"
+
+    @app.tool
+    async def wait() -> str:
+        await asyncio.sleep(0.3)
+        return "waited"
+
+    holder["app"] = app.asgi()
+    return url, app
+
+
+def logins(issuer):
+    return [form for path, form in issuer.asked if path == "/token" and form["grant_type"] == "authorization_code"]
+
+
+def refreshes(issuer):
+    return [form for path, form in issuer.asked if path == "/token" and form["grant_type"] == "refresh_token"]
+
+
+@ERAS
+async def test_a_client_signs_in_when_the_server_asks_and_steps_up_when_a_tool_needs_it(issuer, live, era):
+    url, app = protected(live, issuer)
+    async with Client(url, auth=OAuth(visit=issuer.visit), elicit=lambda _: Accepted(True), era=era) as client:
+        assert (await client.call_tool("who")).text == "ada read"
+        assert (await client.call_tool("add")).text == "ada True"
+        assert (await client.call_tool("who")).text == "ada read write"
+    assert app.ran == [True]
+    assert len(logins(issuer)) == 2
+
+
+@ERAS
+async def test_parallel_calls_sign_in_once_and_do_not_wait_for_each_other(issuer, live, era):
+    url, _ = protected(live, issuer)
+    async with Client(url, auth=OAuth(visit=issuer.visit), era=era) as client:
+        await asyncio.gather(*(client.call_tool("who") for _ in range(10)))
+        assert len(logins(issuer)) == 1
+        begun = time.perf_counter()
+        await asyncio.gather(*(client.call_tool("wait") for _ in range(4)))
+        assert time.perf_counter() - begun < 0.9  # one after the other would take 1.2
+
+
+async def test_a_client_that_starts_again_refreshes_and_opens_no_browser(issuer, live, tmp_path):
+    url, _ = protected(live, issuer)
+    keep = File(tmp_path / "keep")
+    async with Client(url, auth=OAuth(visit=issuer.visit, keep=keep)) as client:
+        await client.call_tool("who")
+    path = next((tmp_path / "keep").glob("*.json"))
+    kept = json.loads(path.read_text())
+    kept["token"]["expires"] = time.time() - 1
+    path.write_text(json.dumps(kept))
+    issuer.asked.clear()
+    async with Client(url, auth=OAuth(visit=None, keep=File(tmp_path / "keep"))) as client:
+        assert (await client.call_tool("who")).text == "ada read"
+    assert [asked for asked, _ in issuer.asked if asked != "/jwks"] == ["/token"]
+    assert len(refreshes(issuer)) == 1
+
+
+async def test_a_token_that_ends_between_two_rounds_is_renewed_and_the_conversation_goes_on(issuer, live):
+    ended = set()
+
+    async def check(token):
+        seen.add(token)
+        return None if token in ended else await issuer.identify(token, url)
+
+    seen = set()
+    url, app = protected(live, issuer, verify=check)
+
+    async def answer(_):
+        ended.update(seen)
+        app.auth.forget()
+        return Accepted(True)
+
+    async with Client(url, auth=OAuth(visit=issuer.visit, scopes=["write"]), elicit=answer) as client:
+        assert (await client.call_tool("add")).text == "ada True"
+    assert app.ran == [True]
+    assert (len(logins(issuer)), len(refreshes(issuer))) == (1, 1)
+
+
+async def test_a_login_is_data_that_another_client_finishes(issuer, live):
+    url, _ = protected(live, issuer)
+    async with Client(url, auth=OAuth(visit=None, redirect="https://app.example/back")) as client:
+        with pytest.raises(LoginNeeded) as needed:
+            await client.call_tool("who")
+    text = needed.value.login.to_json()
+    login = Login.from_json(text)
+    back = await issuer.visit(login.url, login.redirect)
+    async with Client(url, auth=OAuth(visit=None, redirect="https://app.example/back")) as other:
+        with pytest.raises(SignInFailed, match="another login"):
+            await other.sign_in(login, back.replace("state=", "state=x"))
+        await other.sign_in(login, back)
+        assert (await other.call_tool("who")).text == "ada read"
+        with pytest.raises(SignInFailed, match="invalid_grant"):
+            await other.sign_in(login, back)
+
+
+async def test_a_cancelled_caller_leaves_the_login_to_the_others(issuer, live):
+    url, _ = protected(live, issuer)
+    arrived, leave = asyncio.Event(), asyncio.Event()
+
+    async def visit(page, redirect):
+        arrived.set()
+        await leave.wait()
+        return await issuer.visit(page, redirect)
+
+    async with Client(url, auth=OAuth(visit=visit)) as client:
+        first = asyncio.create_task(client.call_tool("who"))
+        await arrived.wait()
+        second = asyncio.create_task(client.call_tool("who"))
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        leave.set()
+        assert (await second).text == "ada read"
+        assert (await client.call_tool("who")).text == "ada read"
+    assert len(logins(issuer)) == 1
+
+
+async def test_the_time_at_the_browser_is_not_the_servers(issuer, live):
+    url, _ = protected(live, issuer)
+
+    async def visit(page, redirect):
+        await asyncio.sleep(0.3)
+        return await issuer.visit(page, redirect)
+
+    async with Client(url, auth=OAuth(visit=visit), timeout=0.25) as client:
+        assert (await client.call_tool("who")).text == "ada read"
+
+
+async def test_a_program_signs_in_as_itself(issuer, live):
+    url, _ = protected(live, issuer)
+    async with Client(url, auth=ClientCredentials("svc", "hush", issuer=issuer.url)) as client:
+        assert (await client.call_tool("who")).text == "svc read"
+    with pytest.raises(SignInFailed, match="invalid_client"):
+        async with Client(url, auth=ClientCredentials("svc", "wrong", issuer=issuer.url)) as client:
+            await client.call_tool("who")
+    with pytest.raises(SignInFailed, match="nothing was sent"):
+        async with Client(url, auth=ClientCredentials("svc", "hush", issuer="https://other.example")) as client:
+            await client.call_tool("who")
+    assert all("hush" not in str(form) for _, form in issuer.asked)
+
+
+async def test_a_token_of_ones_own_is_sent_as_it_is(issuer, live):
+    url, _ = protected(live, issuer)
+    token = issuer.token("bob", audience=url, scopes=["read"])
+    async with Client(url, auth=Bearer(token)) as client:
+        assert (await client.call_tool("who")).text == "bob read"
+    tokens = iter(["stale", token])
+
+    async def next_token():
+        return next(tokens)
+
+    async with Client(url, auth=Bearer(next_token)) as client:
+        assert (await client.list_tools()) != []
+
+
+async def test_a_client_without_auth_is_told_what_to_pass(issuer, live):
+    url, _ = protected(live, issuer)
+    with pytest.raises(Refused, match=r"auth=OAuth\(\)") as refused:
+        async with Client(url) as client:
+            await client.call_tool("who")
+    assert refused.value.status == 401
+
+
+def test_auth_is_for_https_or_this_machine():
+    with pytest.raises(TypeError, match="URL"):
+        Client(["python", "x.py"], auth=OAuth())
+    with pytest.raises(TypeError, match="URL"):
+        Client(Server("x"), auth=Bearer("x"))
+    with pytest.raises(ValueError, match="https"):
+        Client("http://mcp.example.com/mcp", auth=OAuth())
+    with pytest.raises(TypeError, match="issuer"):
+        OAuth(client_id="a", client_secret="b")
+    with pytest.raises(TypeError):
+        ClientCredentials("svc", "hush")
+
+
+async def test_signing_out_revokes_and_forgets(issuer, live):
+    url, _ = protected(live, issuer)
+    keep = Memory()
+    async with Client(url, auth=OAuth(visit=issuer.visit, keep=keep)) as client:
+        await client.sign_in()
+        assert (await client.call_tool("who")).text == "ada read"
+        await client.sign_out()
+        assert [path for path, _ in issuer.asked][-2:] == ["/revoke", "/revoke"]
+        await client.call_tool("who")
+    assert len(logins(issuer)) == 2
+
+
+async def test_a_server_that_never_has_enough_ends_in_an_error(issuer, live):
+    url, app = protected(live, issuer)
+
+    @app.tool
+    async def greedy(ctx: Context) -> str:
+        await ctx.need(f"scope-{len(logins(issuer))}")
+        return "never"
+
+    async with Client(url, auth=OAuth(visit=issuer.visit)) as client:
+        with pytest.raises(Refused) as refused:
+            await client.call_tool("greedy")
+    assert refused.value.status == 403
+    assert len(logins(issuer)) <= 4
