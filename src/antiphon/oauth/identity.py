@@ -5,6 +5,9 @@ from typing import Any
 
 import msgspec
 
+LEEWAY = 30.0
+"""Seconds by which clocks may differ."""
+
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Who makes a request, as a token told: ``ctx.auth`` in a handler."""

@@ -10,12 +10,12 @@ import msgspec
 from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey, import_key
 
+from antiphon.oauth.identity import LEEWAY
+
 _LIFE = 120
 """Seconds that an assertion is valid."""
 MAX_TOKEN = 16 * 1024
 """Characters that an access token may have."""
-LEEWAY = 30.0
-"""Seconds by which clocks may differ."""
 _ALGORITHMS = {
     "RSA": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
     "EC": ["ES256", "ES384", "ES512"],

@@ -19,3 +19,7 @@ class Protection(Protocol):
     def check_scopes(self, identity: Identity, needed: Iterable[str]) -> None:
         """Raise Unauthorized if the token lacks one of these scopes, or one that every request needs."""
         ...
+
+    def has_ended(self, identity: Identity | None) -> bool:
+        """Return whether the token that told this identity has expired."""
+        ...

@@ -74,7 +74,7 @@ class Issuer:
         client_id: str = "test",
         **claims: Any,
     ) -> str:
-        """Return an access token: a JWT as RFC 9068 has it. ``claims`` are added, and override the others."""
+        """Return an access token: a JWT as RFC 9068 has it. ``claims`` override; None leaves one out."""
         now = self._clock()
         key = self._keys[0]
         body = {
@@ -88,12 +88,13 @@ class Issuer:
             "jti": secrets.token_hex(8),
             **claims,
         }
+        body = {name: value for name, value in body.items() if value is not None}
         return jwt.encode({"alg": "ES256", "typ": "at+jwt", "kid": key.kid}, body, key)
 
     async def identify(self, token: str, resource: str) -> Identity | None:
         """Check a token, as ``Protected(..., verify=issuer)`` wants it."""
         try:
-            key = Keys(self._jwks()).find(kid_of(token))
+            key = Keys(self.public_keys()).find(kid_of(token))
             claims = verify(token, key, issuer=self.url, audiences=[resource], now=self._clock()) if key else {}
         except TokenRefused:
             return None
@@ -152,7 +153,7 @@ class Issuer:
     ) -> tuple[int, object, list[tuple[bytes, bytes]]]:
         match path:
             case "/jwks":
-                return 200, self._jwks(), []
+                return 200, self.public_keys(), []
             case "/register":
                 return 201, self._register(msgspec.json.decode(body)), []
             case "/authorize":
@@ -185,7 +186,8 @@ class Issuer:
         }
         return {name: value for name, value in about.items() if value is not None}
 
-    def _jwks(self) -> dict[str, Any]:
+    def public_keys(self) -> dict[str, Any]:
+        """Return the published keys, as a JWK set."""
         return {"keys": [key.as_dict(private=False) for key in self._keys]}
 
     def _register(self, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -253,7 +255,7 @@ class Issuer:
 
     def _introspect(self, token: str) -> dict[str, Any]:
         try:
-            key = Keys(self._jwks()).find(kid_of(token))
+            key = Keys(self.public_keys()).find(kid_of(token))
             claims: dict[str, Any] = jwt.decode(token, key, algorithms=["ES256"]).claims if key else {}
         except (TokenRefused, ValueError):
             claims = {}

@@ -149,7 +149,11 @@ class Endpoint:
             return
         make = Exchange if dialect is MODERN else dialect.exchange
         exchange = make(receive, send, task, accepts)
-        exchange.identity = identity
+        if identity is not None:
+            exchange.identity = identity
+            exchange.lasts = accepts is _NO_POST or (
+                isinstance(message, dict) and message.get("method") == "subscriptions/listen"
+            )
         self._under_way.add(exchange)
         if self._timer is None:
             self._look_later()
@@ -291,6 +295,8 @@ class Endpoint:
                 exchange.watch()
             if exchange.streaming:
                 exchange.grow_silent(PATIENCE)
+            if exchange.lasts and self._auth is not None and self._auth.has_ended(exchange.identity):
+                exchange.give_up()
         if self._under_way:
             self._look_later()
 
@@ -347,6 +353,8 @@ class Exchange(Channel):
     gone = False
     age = 0
     challenged: str | None = None
+    lasts = False
+    """Whether it is a stream without an end, which ends with the token of its client."""
     _silence = 0.0
     _sign: asyncio.Task[None] | None = None
     _lock: asyncio.Lock | None = None

@@ -18,7 +18,7 @@ import msgspec
 
 from antiphon.errors import CallFailed, Unauthorized
 from antiphon.oauth.challenge import write_challenge
-from antiphon.oauth.identity import Identity, identity_of, with_implied
+from antiphon.oauth.identity import LEEWAY, Identity, identity_of, with_implied
 from antiphon.oauth.metadata import (
     AuthorizationServer,
     ProtectedResource,
@@ -109,14 +109,20 @@ class Protected:
         if known is not None and now < known[0]:
             return known[1]
         identity = await self._identify(authorization)
-        if identity is None or (identity.expires_at is not None and identity.expires_at <= now - _LEEWAY):
+        if identity is None or self.has_ended(identity):
             raise self.unauthorized(error="invalid_token")
         self._remember(digest, identity, now)
         return identity
 
     def forget(self) -> None:
-        """Verify every token again, as after a key was withdrawn."""
+        """Verify every token again, and look for the issuers' keys, as after a key was withdrawn."""
         self._known.clear()
+        if isinstance(self._verify, Jwt):
+            self._verify.forget()
+
+    def has_ended(self, identity: Identity | None) -> bool:
+        """Return whether the token that told this identity has expired."""
+        return identity is not None and identity.expires_at is not None and time.time() > identity.expires_at + LEEWAY
 
     def check_scopes(self, identity: Identity, needed: Iterable[str]) -> None:
         """Unauthorized, with status 403 and all scopes that are needed, if the token lacks one."""
@@ -169,15 +175,17 @@ class Protected:
         self._known[digest] = (until if identity.expires_at is None else min(until, identity.expires_at), identity)
 
 
-_LEEWAY = 30.0
-
-
 class Jwt:
     """Checks tokens that are JWTs (RFC 9068) with the keys that their issuers publish."""
 
     def __init__(self, issuers: Sequence[str], audiences: Sequence[str] = ()) -> None:
         self._issuers = {issuer: _IssuerKeys(issuer) for issuer in issuers}
         self._audiences = tuple(audiences)
+
+    def forget(self) -> None:
+        """Look for the issuers' keys with the next token."""
+        for keys in self._issuers.values():
+            keys.forget()
 
     async def identify(self, token: str, resource: str) -> Checked:
         from antiphon.oauth.jose import TokenRefused, issuer_of, kid_of, verify  # only who checks tokens needs it
@@ -242,6 +250,10 @@ class _IssuerKeys:
         self._until = 0.0
         self._looked = -_AGAIN
         self._looking: asyncio.Task[None] | None = None
+
+    def forget(self) -> None:
+        self._until = 0.0
+        self._looked = -_AGAIN
 
     async def find(self, kid: str | None) -> Any:
         """Return the key of this name; None if the issuer has none. The last keys serve while it cannot be asked."""
