@@ -15,6 +15,7 @@ from secrets import token_hex
 from typing import TypeAlias
 
 from antiphon.app import Server
+from antiphon.auth import Keep
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, InvalidParams, Refused
 from antiphon.server.context import Context
 from antiphon.stores.store import Store
@@ -22,7 +23,7 @@ from antiphon.transports.link import Caller, Link, OnNotification, refusal
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import CLIENT_CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, PROTOCOL_VERSION, REVISION
 
-__all__ = ["check_link", "check_store", "link_server"]
+__all__ = ["check_keep", "check_link", "check_store", "link_server"]
 
 PATIENCE = 2.0
 """Seconds that a check waits for what should happen at once."""
@@ -53,6 +54,49 @@ async def check_store(make_store: Callable[[], Store | Awaitable[Store]]) -> Non
         made = make_store()
         store = await made if isawaitable(made) else made
         await _run(group.__name__, group(store, f"check-{token_hex(8)}", _noting(broken)), store, broken)
+    if broken:
+        raise AssertionError("\n".join(broken))
+
+
+async def check_keep(make_keep: Callable[[], Keep | Awaitable[Keep]]) -> None:
+    """Check that a keep of tokens keeps every promise of `antiphon.auth.Keep`. It need not be empty.
+
+    >>> import asyncio
+    >>> from antiphon.auth import Memory
+    >>> asyncio.run(check_keep(Memory))
+    """
+    broken: list[str] = []
+    promise = _noting(broken)
+    made = make_keep()
+    keep = await made if isawaitable(made) else made
+    one, other = (f"https://check.example/{token_hex(8)} ü" for _ in range(2))
+    promise(await keep.get(one) is None, "What was never put is None")
+    await keep.put(one, "first")
+    await keep.put(one, big := "ü\n" * 20_000)
+    promise(await keep.get(one) == big, "The last value that was put is got")
+    promise(await keep.get(other) is None, "A key has its own value")
+    await keep.drop(one)
+    await keep.drop(one)
+    promise(await keep.get(one) is None, "What was dropped is gone, and may be dropped again")
+    inside, most = 0, 0
+
+    async def alone(key: str) -> None:
+        nonlocal inside, most
+        async with keep.alone(key):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    async with asyncio.timeout(PATIENCE * 5):
+        await asyncio.gather(*(alone(one) for _ in range(10)))
+        promise(most == 1, "One task at a time is alone with a key")
+        async with keep.alone(one):
+            await alone(other)
+        with suppress(ZeroDivisionError):
+            async with keep.alone(one):
+                raise ZeroDivisionError
+        await alone(one)
     if broken:
         raise AssertionError("\n".join(broken))
 

@@ -1,0 +1,126 @@
+"""A person's way to a sign-in page and back, past everything else that knocks."""
+
+import asyncio
+
+import pytest
+
+from antiphon.client.visits import ByBrowser, ByFunction
+from antiphon.errors import SignInFailed
+from antiphon.oauth.account import Login, Registration
+
+from .until import until
+
+
+def login(redirect, state="right"):
+    return Login(
+        url="https://auth.example.com/authorize",
+        server="https://mcp.example.com",
+        issuer="https://auth.example.com",
+        resource="https://mcp.example.com",
+        token_endpoint="https://auth.example.com/token",
+        registration=Registration(client_id="c"),
+        redirect=redirect,
+        state=state,
+        verifier="v",
+    )
+
+
+async def knock(redirect, target, *, verb="GET", host=None, body=b""):
+    """Send a request to the listener; return its status line and its body."""
+    authority = redirect.split("/")[2]
+    name, _, port = authority.rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    writer.write(f"{verb} {target} HTTP/1.1\r\nHost: {host or authority}\r\n\r\n".encode() + body)
+    answer = (await reader.read()).decode()
+    writer.close()
+    return answer.partition("\r\n")[0], answer.partition("\r\n\r\n")[2]
+
+
+@pytest.fixture
+async def browser():
+    shown = []
+    visiting = ByBrowser(show=shown.append)
+    visiting.shown = shown
+    yield visiting
+    await visiting.close()
+
+
+async def test_a_browser_comes_back_with_the_code(browser):
+    redirect = await browser.listen(None)
+    visit = asyncio.create_task(browser.visit(login(redirect)))
+    await until(lambda: browser.shown)
+    status, page = await knock(redirect, "/callback?code=abc&state=right&iss=x")
+    assert status == "HTTP/1.1 200 OK"
+    assert "close this page" in page
+    assert "abc" not in page
+    assert await visit == f"{redirect}?code=abc&state=right&iss=x"
+    assert browser.shown == ["https://auth.example.com/authorize"]
+
+
+@pytest.mark.parametrize(
+    ("target", "how"),
+    [
+        ("/callback?code=abc&state=wrong", {}),
+        ("/callback?code=abc", {}),
+        ("/other?code=abc&state=right", {}),
+        ("/callback?code=abc&state=right", {"verb": "POST"}),
+        ("/callback?code=abc&state=right", {"host": "evil.example"}),
+        ("http://evil.example/callback?code=abc&state=right", {}),
+        ("/favicon.ico", {}),
+        ("/" + "x" * 40_000, {}),
+    ],
+)
+async def test_what_is_not_the_persons_return_is_ignored_and_the_login_goes_on(browser, target, how):
+    redirect = await browser.listen(None)
+    visit = asyncio.create_task(browser.visit(login(redirect)))
+    await until(lambda: browser.shown)
+    status, page = await knock(redirect, target, **how)
+    assert "200" not in status
+    assert page == ""
+    assert not visit.done()
+    await knock(redirect, "/callback?code=abc&state=right")
+    assert "code=abc" in await visit
+
+
+async def test_the_first_return_counts(browser):
+    redirect = await browser.listen(None)
+    visit = asyncio.create_task(browser.visit(login(redirect)))
+    await until(lambda: browser.shown)
+    await knock(redirect, "/callback?code=first&state=right")
+    await knock(redirect, "/callback?code=second&state=right")
+    assert "code=first" in await visit
+
+
+async def test_the_port_of_an_earlier_registration_is_taken_again_if_it_is_free(browser):
+    redirect = await browser.listen(None)
+    other = ByBrowser(show=lambda _: None)
+    assert await other.listen(redirect) != redirect
+    await other.close()
+    await browser.close()
+    again = ByBrowser(show=lambda _: None)
+    assert await again.listen(redirect) == redirect
+    await again.close()
+
+
+async def test_a_port_that_is_wanted_and_taken_is_an_error(browser):
+    redirect = await browser.listen(None)
+    other = ByBrowser(redirect, show=lambda _: None)
+    with pytest.raises(SignInFailed, match="in use"):
+        await other.listen(None)
+
+
+@pytest.mark.parametrize("redirect", ["https://app.example/back", "http://10.0.0.1/x", "app:/x"])
+def test_a_browser_comes_back_to_this_machine_only(redirect):
+    with pytest.raises(ValueError, match="127.0.0.1"):
+        ByBrowser(redirect)
+
+
+async def test_a_function_takes_the_person_there_and_back():
+    async def later(url, redirect):
+        return f"{redirect}?from={url}"
+
+    for visit in (later, lambda url, redirect: f"{redirect}?from={url}"):
+        way = ByFunction(visit, "https://app.example/back")
+        assert await way.listen(None) == "https://app.example/back"
+        back = await way.visit(login("https://app.example/back"))
+        assert back == "https://app.example/back?from=https://auth.example.com/authorize"
