@@ -1,5 +1,5 @@
 // A real authorization server: oidc-provider, with its development login pages.
-// node authorization_server.mjs NODE_MODULES --http PORT [--resource URL] [--ttl SECONDS] [--dpop-nonce]
+// node authorization_server.mjs NODE_MODULES --http PORT [--resource URL] [--ttl SECONDS] [--dpop-nonce] [--opaque]
 import { createRequire } from "node:module";
 import { randomBytes } from "node:crypto";
 import { pathToFileURL } from "node:url";
@@ -49,7 +49,7 @@ const provider = new Provider(issuer, {
       enabled: true,
       defaultResource: () => resource,
       useGrantedResource: () => true,
-      getResourceServerInfo: () => ({ scope: scopes, accessTokenFormat: "jwt", jwt: { sign: { alg: "RS256" } }, accessTokenTTL: ttl }),
+      getResourceServerInfo: () => ({ scope: scopes, accessTokenFormat: args.includes("--opaque") ? "opaque" : "jwt", jwt: { sign: { alg: "RS256" } }, accessTokenTTL: ttl }),
     },
   },
 });

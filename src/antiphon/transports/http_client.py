@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from time import time
 
-from antiphon.errors import Disconnected, PeerBroken, Refused
+from antiphon.errors import Disconnected, PeerBroken, Refused, SignInFailed
 from antiphon.http.client import MAX_CONNECTIONS, ClientConnection, Pool, proxy_for
 from antiphon.transports.link import Authorizer, Caller, OnNotification, SessionLink, read_message, refusal, tell
 from antiphon.types import JsonObject
@@ -96,6 +96,9 @@ class HttpLink(SessionLink):
             if connection.status not in {401, 403}:
                 return connection
             renewal = attempt.renewal(connection.status, connection.headers, connection.address)
+            if renewal is None and connection.status == 401:
+                self._pool.release(connection, answered=True)
+                raise SignInFailed(f"{self.url} refuses the token that it was sent")
             if renewal is None:
                 return connection
             self._pool.release(connection, answered=True)
