@@ -153,6 +153,8 @@ HEAVY = [
     "pydantic",
     "jsonschema_rs",
     "cryptography",
+    "joserfc",
+    "antiphon.oauth.flow",
     "sqlite3",
     "redis",
     "starlette",

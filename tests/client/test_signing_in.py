@@ -36,6 +36,10 @@ def protected(live, issuer, **options):
     async def who(ctx: Context) -> str:
         return f"{ctx.auth.subject} {' '.join(sorted(ctx.auth.scopes))}"
 
+    @app.tool
+    async def extensions(ctx: Context) -> list[str]:
+        return sorted(ctx.client.capabilities.get("extensions", {}))
+
     @app.tool(scopes=["write"])
     async def add(ctx: Context) -> str:
         sure = await ctx.confirm("Really?")
@@ -172,6 +176,8 @@ async def test_a_program_signs_in_as_itself(issuer, live):
     url, _ = protected(live, issuer)
     async with Client(url, auth=ClientCredentials("svc", "hush", issuer=issuer.url)) as client:
         assert (await client.call_tool("who")).text == "svc read"
+        declared = (await client.call_tool("extensions")).structured
+        assert declared == ["io.modelcontextprotocol/oauth-client-credentials"]
     with pytest.raises(SignInFailed, match="invalid_client"):
         async with Client(url, auth=ClientCredentials("svc", "wrong", issuer=issuer.url)) as client:
             await client.call_tool("who")

@@ -93,7 +93,7 @@ def signed_in(world, goal=None, challenge=None, account=None):
 def test_a_person_signs_in():
     world = World()
     account = signed_in(world)
-    assert account.token == Token(access="t1", refresh="r1", expires=1060.0, scopes=("read",))
+    assert account.token == Token(access="t1", refresh="r1", expires=1060.0, life=60.0, scopes=("read",))
     assert [step.url for step in world.asked] == [
         "https://mcp.example.com/.well-known/oauth-protected-resource/mcp",
         f"{AUTH}/.well-known/oauth-authorization-server",
@@ -360,7 +360,7 @@ def kept(**token):
 def test_a_refresh_is_one_request_to_the_issuer_that_gave_the_token():
     world = World()
     account = world.drive(refresh(person(), kept()))
-    assert account.token == Token(access="t1", refresh="r1", expires=1060.0, scopes=("read",))
+    assert account.token == Token(access="t1", refresh="r1", expires=1060.0, life=60.0, scopes=("read",))
     assert [step.url for step in world.asked] == [f"{AUTH}/token"]
     form = {"grant_type": "refresh_token", "refresh_token": "r0", "resource": SERVER, "client_id": "c1"}
     assert world.forms("/token") == [{**form, "scope": "read"}]
@@ -417,7 +417,8 @@ def test_a_token_that_cannot_be_used_is_refused(given):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "expires"), [(60, 1060.0), ("60", 1060.0), (None, None), ("soon", None), (-1, None)]
+    ("seconds", "expires"),
+    [(60, 1060.0), ("60", 1060.0), (None, None), ("soon", None), (-1, None), (1e12, None), ("inf", None)],
 )
 def test_a_life_is_read_as_servers_write_it(seconds, expires):
     world = World(**{f"{AUTH}/token": ok({**TOKEN, "expires_in": seconds})})

@@ -62,6 +62,9 @@ class _BearerAttempt:
 class _SignsIn:
     """What all ways to sign in share."""
 
+    extension: str | None = None
+    """The extension of the protocol that the way is, which clients declare."""
+
     def __init__(
         self,
         *,
@@ -162,6 +165,8 @@ class ClientCredentials(_SignsIn):
     ``issuer`` is the only authorization server that gets them; None trusts the one that the server names.
     """
 
+    extension = "io.modelcontextprotocol/oauth-client-credentials"
+
     def __init__(
         self,
         client_id: str,
@@ -229,6 +234,8 @@ class Enterprise(_SignsIn):
     ``idp`` is its token endpoint, ``id_token`` the user's identity there, ``idp_client_id`` this client's name there.
     ``client_id``, ``client_secret`` and ``issuer`` are for the authorization server of the MCP server.
     """
+
+    extension = "io.modelcontextprotocol/enterprise-managed-authorization"
 
     def __init__(
         self,

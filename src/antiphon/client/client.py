@@ -110,6 +110,9 @@ class Client:
         self._answers = Answers(
             elicit=elicit, elicit_url=elicit_url, sample=sample, sample_tools=sample_tools, roots=roots
         )
+        extension = getattr(auth, "extension", None)
+        if extension is not None:
+            self._answers.capabilities["extensions"] = {extension: {}}
         self._auto = auto
         self._max_rounds = max_rounds
         self._patience = patience

@@ -9,7 +9,7 @@ from antiphon.oauth.urls import Network
 ClientAuth: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 
 EARLY = 30.0
-"""Seconds before its end that a token is renewed."""
+"""Seconds before its end that a token is renewed; a tenth of its life if that is less."""
 
 
 class _Secretive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,12 +53,15 @@ class Token(_Secretive, frozen=True, kw_only=True, omit_defaults=True):
     scheme: Literal["Bearer", "DPoP"] = "Bearer"
     expires: float | None = None
     """Seconds since the epoch; None: until the server refuses it."""
+    life: float = 0.0
+    """Seconds that it had when it was given."""
     refresh: str | None = None
     scopes: tuple[str, ...] | None = None
     """What was granted; None if neither side named any."""
 
     def is_stale(self, now: float) -> bool:
-        return self.expires is not None and now > self.expires - EARLY
+        """Return whether it is time to renew the token."""
+        return self.expires is not None and now > self.expires - min(EARLY, self.life / 10)
 
 
 class Account(_Secretive, frozen=True, kw_only=True, omit_defaults=True):

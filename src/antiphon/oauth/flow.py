@@ -46,6 +46,7 @@ ENTROPY = 64
 """Random bytes that a sign-in needs."""
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+_FOREVER = 10.0**9
 _SPENT = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 
 
@@ -228,10 +229,12 @@ def _redeem(
     if scheme not in {"bearer", "dpop"} or not given.access_token.isascii() or not given.access_token.isprintable():
         raise SignInFailed(f"{account.issuer} gave a token that cannot be used, of type {given.token_type[:40]!a}")
     before = account.token.refresh if account.token is not None and "refresh_token" in form else None
+    life = _life(given.expires_in)
     token = Token(
         access=given.access_token,
         scheme="DPoP" if scheme == "dpop" else "Bearer",
-        expires=_expiry(given.expires_in, reply.at),
+        expires=None if life is None else reply.at + life,
+        life=life or 0.0,
         refresh=given.refresh_token or before,
         scopes=scopes_in(given.scope) or scopes,
     )
@@ -263,13 +266,13 @@ def _with_scopes(form: dict[str, str], scopes: tuple[str, ...] | None) -> dict[s
     return {**form, "scope": " ".join(scopes)} if scopes else form
 
 
-def _expiry(seconds: float | str | None, at: float) -> float | None:
-    """Return when a token ends; some servers write the number as a text."""
+def _life(seconds: float | str | None) -> float | None:
+    """Return the seconds that a token lives; some servers write the number as a text."""
     try:
-        left = None if seconds is None else float(seconds)
+        life = None if seconds is None else float(seconds)
     except ValueError:
         return None
-    return at + left if left is not None and left >= 0 else None
+    return life if life is not None and 0 <= life < _FOREVER else None
 
 
 def _text(data: bytes) -> str:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
         run_chain_async,
     )
     from antiphon.testing.client import McpClient, PromptOutcome, ReadOutcome, SyncMcpClient, ToolOutcome
+    from antiphon.testing.issuer import Issuer
     from antiphon.testing.replay_safety import Finding, SafetyReport, check_replay_safety
     from antiphon.testing.servers import Connection, NoFreshInstance
+    from antiphon.testing.http_server import serving
     from antiphon.testing.transcript import Recorded
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "InputRequest",
     "InputRequired",
     "InputResponseFixture",
+    "Issuer",
     "McpClient",
     "NoFreshInstance",
     "PromptOutcome",
@@ -52,6 +55,7 @@ __all__ = [
     "recognize_input_required",
     "run_chain",
     "run_chain_async",
+    "serving",
 ]
 
 # Each name is loaded when it is first used: the functions over JSON need no client.
@@ -80,6 +84,8 @@ _HOMES = {
     "antiphon.testing.answer_values": ("AnswerUnfit",),
     "antiphon.testing.replay_safety": ("Finding", "SafetyReport", "check_replay_safety"),
     "antiphon.testing.answers": ("AnswerUnscripted", "AnswersUnused", "Asked", "Script"),
+    "antiphon.testing.issuer": ("Issuer",),
+    "antiphon.testing.http_server": ("serving",),
     "antiphon.testing.transcript": ("Recorded",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

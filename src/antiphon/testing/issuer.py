@@ -5,13 +5,12 @@ HTTP, it is an ASGI application with metadata, keys, registration, PKCE, refresh
 revocation (``async with issuer.serving() as url``).
 """
 
-import asyncio
 import hashlib
 import secrets
 import time
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -22,6 +21,7 @@ from joserfc.jwk import ECKey
 from antiphon.http.exchange import Receive, Scope, Send
 from antiphon.oauth.identity import Identity, identity_of
 from antiphon.oauth.jose import Keys, TokenRefused, kid_of, verify
+from antiphon.testing.http_server import serving
 
 METADATA = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
 
@@ -107,29 +107,8 @@ class Issuer:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
         """Serve on a free port of this machine; ``url`` is that address from then on."""
-        import uvicorn  # only where it is served
-
-        started = asyncio.Event()
-
-        class Quiet(uvicorn.Server):
-            @contextmanager
-            def capture_signals(self) -> Iterator[None]:
-                yield
-
-            async def startup(self, sockets: Any = None) -> None:
-                await super().startup(sockets)
-                started.set()
-
-        server = Quiet(uvicorn.Config(self, host="127.0.0.1", port=0, log_level="error", lifespan="off", ws="none"))
-        task = asyncio.create_task(server.serve())
-        task.add_done_callback(lambda _: started.set())
-        await started.wait()
-        self.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        try:
+        async with serving(lambda _: self) as self.url:
             yield self.url
-        finally:
-            server.should_exit = True
-            await task
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = b""
