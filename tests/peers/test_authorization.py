@@ -153,6 +153,16 @@ async def test_a_kept_login_survives_a_restart_without_a_browser(authorization_s
     assert list((tmp_path / "keep").glob("*.json")) == []
 
 
+@pytest.mark.parametrize("options", [(), ("--dpop-nonce",)], ids=["plain", "nonce"])
+async def test_tokens_are_bound_to_a_key(authorization_server, live, options):
+    browser = Browser()
+    with authorization_server(*options) as issuer:
+        url, _ = notes(live, issuer, dpop="require")
+        async with Client(url, auth=OAuth(visit=browser)) as client:
+            for _ in range(3):
+                assert (await client.call_tool("who")).text == "ada notes:read"
+
+
 async def test_tokens_can_be_introspected(authorization_server, live):
     with authorization_server("--opaque") as issuer:
         check = Introspect(f"{issuer}/token/introspection", "introspector", "introspector-secret", issuer=issuer)

@@ -5,6 +5,7 @@ import base64
 import json
 import logging
 import time
+from secrets import token_hex
 
 import pytest
 from joserfc import jwt
@@ -14,6 +15,7 @@ from antiphon import Context, Server
 from antiphon.auth import Identity, Introspect, Protected
 from antiphon.oauth.challenge import challenge_of
 from antiphon.oauth.identity import LEEWAY
+from antiphon.oauth.jose import new_key, proof
 from antiphon.testing.issuer import Issuer
 from antiphon.transports.memory import Memory
 from asgi import Http
@@ -374,3 +376,53 @@ async def test_a_function_may_check_tokens(issuer):
     app = guarded(issuer, verify=check)
     assert (await ask(app, "open-sesame", tool_call("who"))).result["content"][0]["text"] == "eve of None: read"
     assert (await ask(app, "other", tool_call("who"))).status == 401
+
+
+# --- tokens that are bound to a key -------------------------------------------------------------------------------
+
+
+class Holder:
+    """A client that holds a key, and a token that is bound to it."""
+
+    def __init__(self, issuer):
+        self.key = new_key()
+        public = ECKey.import_key(self.key)
+        self.token = good(issuer, cnf={"jkt": public.thumbprint()})
+
+    def headers(self, scheme="DPoP", **changed):
+        about = {"key": self.key, "verb": "POST", "url": URL, "id_": token_hex(8), "now": time.time()}
+        return {"authorization": f"{scheme} {self.token}", "dpop": proof(**{**about, "access": self.token, **changed})}
+
+
+async def prove(app, headers):
+    return (await Http(app.asgi(allowed_hosts=["*"])).post(tool_call("who"), headers=headers)).status
+
+
+@pytest.mark.parametrize("dpop", ["accept", "require"])
+async def test_a_bound_token_counts_with_a_fresh_proof_of_its_key(issuer, dpop):
+    app, holder = guarded(issuer, dpop=dpop), Holder(issuer)
+    for _ in range(2):
+        assert await prove(app, holder.headers()) == 200
+    used = holder.headers()
+    assert [await prove(app, used), await prove(app, used)] == [200, 401]
+    for wrong in (
+        {"verb": "GET"},
+        {"url": "https://mcp.example.com/other"},
+        {"access": "another"},
+        {"access": None},
+        {"key": new_key()},
+        {"now": time.time() - 400},
+        {"now": time.time() + 400},
+        {"id_": ""},
+    ):
+        assert await prove(app, holder.headers(**wrong)) == 401, wrong
+    assert await prove(app, {**holder.headers(), "dpop": None}) == 401
+    assert await prove(app, {**holder.headers(), "dpop": "x.y.z"}) == 401
+    assert await prove(app, holder.headers(scheme="Bearer")) == 401
+    assert await prove(app, bearer(good(issuer))) == (200 if dpop == "accept" else 401)
+
+
+async def test_a_server_without_proofs_takes_no_bound_token(app, issuer):
+    holder = Holder(issuer)
+    assert await prove(app, holder.headers()) == 401
+    assert await prove(app, holder.headers(scheme="Bearer")) == 401

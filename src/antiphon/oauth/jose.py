@@ -16,6 +16,8 @@ _LIFE = 120
 """Seconds that an assertion is valid."""
 MAX_TOKEN = 16 * 1024
 """Characters that an access token may have."""
+PROOF_LIFE = 300.0
+"""Seconds by which a proof may be older, or younger, than the clock."""
 _ALGORITHMS = {
     "RSA": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
     "EC": ["ES256", "ES384", "ES512"],
@@ -127,11 +129,44 @@ def proof(
     private = ECKey.import_key(key)
     claims: dict[str, Any] = {"jti": id_, "htm": verb, "htu": url.partition("?")[0].partition("#")[0], "iat": int(now)}
     if access is not None:
-        claims["ath"] = urlsafe_b64encode(sha256(access.encode()).digest()).rstrip(b"=").decode()
+        claims["ath"] = _digest(access)
     if nonce is not None:
         claims["nonce"] = nonce
     header = {"typ": "dpop+jwt", "alg": "ES256", "jwk": private.as_dict(private=False)}
     return jwt.encode(header, claims, private)
+
+
+def check_proof(text: str, *, verb: str, url: str, access: str, key: str, now: float) -> str:
+    """Return the id of a proof for this request and token; TokenRefused if it proves nothing (RFC 9449, 4.3).
+
+    ``key`` is the thumbprint that the token is bound to. The caller sees to it that no id is used twice.
+    """
+    header = _part(text, 0) if len(text) <= MAX_TOKEN else {}
+    jwk = header.get("jwk")
+    if header.get("typ") != "dpop+jwt" or not isinstance(jwk, dict) or "d" in jwk or jwk.get("kty") not in _ALGORITHMS:
+        raise TokenRefused("its proof is none")
+    try:
+        public = import_key(jwk)
+        thumbprint = public.thumbprint()
+    except Exception as fault:  # noqa: BLE001 -- joserfc and cryptography raise many kinds
+        raise TokenRefused(f"the key of its proof is not valid ({type(fault).__name__})") from None
+    claims = _verified(text, public)
+    issued, id_ = claims.get("iat"), claims.get("jti")
+    if thumbprint != key:
+        raise TokenRefused("its proof is by another key")
+    if claims.get("htm") != verb or str(claims.get("htu")).partition("?")[0] != url:
+        raise TokenRefused("its proof is for another request")
+    if claims.get("ath") != _digest(access):
+        raise TokenRefused("its proof is for another token")
+    if not isinstance(issued, int | float) or abs(now - issued) > PROOF_LIFE:
+        raise TokenRefused("its proof is too old, or of the future")
+    if not isinstance(id_, str) or not 0 < len(id_) <= 256:
+        raise TokenRefused("its proof has no id")
+    return id_
+
+
+def _digest(access: str) -> str:
+    return urlsafe_b64encode(sha256(access.encode()).digest()).rstrip(b"=").decode()
 
 
 def assertion(pem: bytes, client_id: str, audience: str, *, id_: str, now: float) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from antiphon.oauth.identity import Identity
+from antiphon.stores.store import Store
+from antiphon.wire.headers import RawHeaders
 
 
 class Protection(Protocol):
@@ -12,8 +14,11 @@ class Protection(Protocol):
     metadata: bytes
     """The resource's metadata document (RFC 9728)."""
 
-    async def identify(self, authorization: bytes | None) -> Identity:
-        """Return who makes a request with this Authorization header; raise Unauthorized if it does not say."""
+    async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
+        """Return who makes a request with these headers; raise Unauthorized if they do not say.
+
+        ``store`` remembers proofs, which count once.
+        """
         ...
 
     def check_scopes(self, identity: Identity, needed: Iterable[str]) -> None:

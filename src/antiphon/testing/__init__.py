@@ -20,10 +20,10 @@ if TYPE_CHECKING:
         run_chain_async,
     )
     from antiphon.testing.client import McpClient, PromptOutcome, ReadOutcome, SyncMcpClient, ToolOutcome
+    from antiphon.testing.http_server import serving
     from antiphon.testing.issuer import Issuer
     from antiphon.testing.replay_safety import Finding, SafetyReport, check_replay_safety
     from antiphon.testing.servers import Connection, NoFreshInstance
-    from antiphon.testing.http_server import serving
     from antiphon.testing.transcript import Recorded
 
 __all__ = [

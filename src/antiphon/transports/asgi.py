@@ -114,7 +114,9 @@ class Endpoint:
             if len(pairs) > MAX_HEADERS or len(b"".join([*headers, *headers.values()])) > MAX_HEADER_BYTES:
                 raise InvalidRequest("The request has too many or too large headers", status=431)
             # Who calls is known before the body is read.
-            identity = None if self._auth is None else await self._auth.identify(headers.get(b"authorization"))
+            identity = None
+            if self._auth is not None:
+                identity = await self._auth.identify(scope["method"], headers, self.service.store)
             if accepts is _NO_POST:
                 dialect = self.dialect
             else:

@@ -11,7 +11,7 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from inspect import isawaitable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -28,7 +28,9 @@ from antiphon.oauth.metadata import (
     resource_metadata_urls,
 )
 from antiphon.oauth.urls import check_endpoint
+from antiphon.stores.store import Store
 from antiphon.transports.fetch import fetch
+from antiphon.wire.headers import RawHeaders
 
 log = logging.getLogger("antiphon.auth")
 
@@ -60,6 +62,7 @@ class Protected:
     * ``verify``: a function that takes a token and returns an Identity or None, or an ``Introspect``. Default: tokens
       are JWTs, checked with the issuer's published keys.
     * ``implies``: scopes that include others, such as ``{"notes:admin": ["notes:read", "notes:write"]}``.
+    * ``dpop``: whether tokens that are bound to a key of the client count, or are required (RFC 9449).
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Protected:
         audience: str | Sequence[str] = (),
         verify: "Verifier | Callable[[str], Checked | Awaitable[Checked]] | None" = None,
         implies: Mapping[str, Iterable[str]] | None = None,
+        dpop: Literal["off", "accept", "require"] = "off",
         name: str | None = None,
         documentation: str | None = None,
     ) -> None:
@@ -82,6 +86,7 @@ class Protected:
         self._implies = {scope: tuple(below) for scope, below in (implies or {}).items()}
         audiences = (audience,) if isinstance(audience, str) else tuple(audience)
         self._verify = Jwt(self.issuers, audiences) if verify is None else verify
+        self._dpop = dpop
         self._known: dict[bytes, tuple[float, Identity]] = {}
         self.metadata_url = resource_metadata_urls(self.resource)[0]
         self.metadata = msgspec.json.encode(
@@ -92,27 +97,50 @@ class Protected:
                 bearer_methods_supported=("header",),
                 resource_name=name,
                 resource_documentation=documentation,
+                dpop_bound_access_tokens_required=dpop == "require",
             )
         )
 
     def __repr__(self) -> str:
         return f"Protected({self.resource!r}, issuer={self.issuers})"
 
-    async def identify(self, authorization: bytes | None) -> Identity:
+    async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
         """Return who makes a request; Unauthorized, with a challenge, if its token does not say that."""
+        authorization = headers.get(b"authorization")
         if authorization is None:
             raise self.unauthorized()
+        scheme, _, token = authorization.decode("latin-1").strip().partition(" ")
+        token = token.strip()
         # Remembered by digest: a copy of the memory gives no token away.
-        digest = hashlib.sha256(authorization).digest()
+        digest = hashlib.sha256(token.encode("latin-1")).digest()
         known = self._known.get(digest)
         now = time.time()
-        if known is not None and now < known[0]:
-            return known[1]
-        identity = await self._identify(authorization)
+        identity = known[1] if known is not None and now < known[0] else await self._identify(token)
         if identity is None or self.has_ended(identity):
             raise self.unauthorized(error="invalid_token")
-        self._remember(digest, identity, now)
+        if known is None or known[1] is not identity:
+            self._remember(digest, identity, now)
+        bound_to = _bound_to(identity)
+        if bound_to is None:
+            if scheme.lower() != "bearer" or self._dpop == "require":
+                raise self.unauthorized(error="invalid_token")
+        elif self._dpop == "off" or scheme.lower() != "dpop":
+            raise self.unauthorized(error="invalid_token")
+        else:
+            await self._check_proof(verb, headers.get(b"dpop", b"").decode("latin-1"), token, bound_to, store)
         return identity
+
+    async def _check_proof(self, verb: str, proof: str, token: str, bound_to: str, store: Store) -> None:
+        from antiphon.oauth.jose import PROOF_LIFE, TokenRefused, check_proof  # only where proofs are wanted
+
+        try:
+            id_ = check_proof(proof, verb=verb, url=self.resource, access=token, key=bound_to, now=time.time())
+            digest = hashlib.sha256(f"{bound_to} {id_}".encode()).hexdigest()
+            if not await store.add(f"antiphon:proof:{digest}", ttl=2 * PROOF_LIFE + LEEWAY):
+                raise TokenRefused("its proof was used before")
+        except TokenRefused as fault:
+            log.info("a token was refused: %s", fault)
+            raise self.unauthorized(error="invalid_dpop_proof") from None
 
     def forget(self) -> None:
         """Verify every token again, and look for the issuers' keys, as after a key was withdrawn."""
@@ -146,12 +174,14 @@ class Protected:
             "scope": " ".join(scopes) or None,
             "resource_metadata": self.metadata_url,
         }
-        return write_challenge("Bearer", {name: value for name, value in told.items() if value is not None})
+        given = {name: value for name, value in told.items() if value is not None}
+        if self._dpop == "off":
+            return write_challenge("Bearer", given)
+        proven = write_challenge("DPoP", {**given, "algs": "ES256 ES384 ES512 RS256 PS256 EdDSA"})
+        return proven if self._dpop == "require" else f"{write_challenge('Bearer', given)}, {proven}"
 
-    async def _identify(self, authorization: bytes) -> Identity | None:
-        scheme, _, token = authorization.decode("latin-1").strip().partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable():
+    async def _identify(self, token: str) -> Identity | None:
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
             return None
         try:
             if isinstance(self._verify, Jwt | Introspect) or hasattr(self._verify, "identify"):
@@ -293,6 +323,13 @@ class _IssuerKeys:
             if about is not None:
                 return check_issuer(about, self._issuer).endpoint("jwks_uri")
         raise ValueError("it has no metadata")
+
+
+def _bound_to(identity: Identity) -> str | None:
+    """Return the thumbprint of the key that a token is bound to (RFC 9449, 6.1)."""
+    confirmation = identity.claims.get("cnf")
+    bound: object = confirmation.get("jkt") if isinstance(confirmation, Mapping) else None
+    return bound if isinstance(bound, str) else None
 
 
 def _max_age(headers: Mapping[str, str]) -> float:
