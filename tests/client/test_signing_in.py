@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -247,3 +249,22 @@ async def test_a_server_that_never_has_enough_ends_in_an_error(issuer, live):
             await client.call_tool("greedy")
     assert refused.value.status == 403
     assert len(logins(issuer)) <= 4
+
+
+@pytest.mark.heavy
+async def test_processes_on_one_keep_use_each_refresh_token_once(live, tmp_path):
+    issuer = Issuer(expires_in=1)
+    script = str(Path(__file__).with_name("signed_in_file.py"))
+    async with issuer.serving():
+        url, _ = protected(live, issuer)
+        async with Client(url, auth=OAuth(visit=issuer.visit, keep=File(tmp_path / "keep"))) as client:
+            await client.call_tool("who")
+        command = [sys.executable, script, url, str(tmp_path / "keep"), "8"]
+        started = [asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE) for _ in range(10)]
+        processes = await asyncio.gather(*started)
+        ended = await asyncio.gather(*(process.communicate() for process in processes))
+    assert [process.returncode for process in processes] == [0] * 10
+    assert all(int(out) > 10 for out, _ in ended)
+    used = [form["refresh_token"] for form in refreshes(issuer)]
+    assert len(used) == len(set(used)) >= 5
+    assert len(logins(issuer)) == 1
