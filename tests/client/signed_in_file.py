@@ -1,4 +1,4 @@
-"""A client that keeps calling, signed in by a keep that others share: URL, folder, seconds. Prints how often it called."""
+"""A client that keeps calling, signed in by a keep that others share: URL, folder, seconds. Prints its calls."""
 
 import asyncio
 import sys

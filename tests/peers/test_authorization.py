@@ -3,6 +3,7 @@
 import asyncio
 import html
 import http.cookiejar
+import json
 import re
 import subprocess
 import urllib.request
@@ -15,8 +16,9 @@ import pytest
 
 from antiphon import Accepted, Client, Context, Server
 from antiphon.auth import ClientCredentials, File, Introspect, OAuth, Protected
+from antiphon.testing import Issuer
 
-from .programs import answers, end, free_port, node_program
+from .programs import answers, end, free_port, node_program, run
 
 pytestmark = pytest.mark.peers
 HERE = Path(__file__).parent
@@ -221,3 +223,12 @@ async def test_the_official_python_client_signs_in_to_our_server(authorization_s
             async with OfficialClient(transport) as client:
                 assert (await client.call_tool("who", {})).content[0].text == "ada notes:read"
     assert browser.visits == 1
+
+
+async def test_the_official_typescript_client_signs_in_to_our_server(live):
+    issuer = Issuer()
+    async with issuer.serving():
+        url, _ = notes(live, issuer.url)
+        command = [*node_program(HERE / "signing_in_client.mjs"), url]
+        told = await asyncio.to_thread(run, command, timeout=60)
+    assert json.loads(told) == {"who": "ada notes:read"}

@@ -158,6 +158,8 @@ class Issuer:
             "revocation_endpoint": f"{self.url}/revoke",
             "introspection_endpoint": f"{self.url}/introspect",
             "jwks_uri": f"{self.url}/jwks",
+            "response_types_supported": ["code"],
+            "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
             "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": ["none", "client_secret_basic", "client_secret_post"],
             "authorization_response_iss_parameter_supported": True,
