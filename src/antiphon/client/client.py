@@ -147,10 +147,13 @@ class Client:
 
     # --- signing in -----------------------------------------------------------------------------------------------
 
-    async def sign_in(self, login: "Login | None" = None, callback: str = "") -> None:
-        """Sign in now; or end a login that LoginNeeded carried, with the URL that the person came back to."""
+    async def sign_in(self, login: "Login | None" = None, callback: str = "", *, again: bool = False) -> None:
+        """Sign in now, unless a kept login is good; ``again``: in any case.
+
+        With a login that LoginNeeded carried, and the URL that the person came back to, end that login.
+        """
         authorizer = self._signed_in()
-        await (authorizer.sign_in() if login is None else authorizer.finish(login, callback))
+        await (authorizer.sign_in(again=again) if login is None else authorizer.finish(login, callback))
 
     async def sign_out(self) -> None:
         """Revoke the tokens at the authorization server, and forget them."""

@@ -118,9 +118,11 @@ class SignedIn:
         async with self._lock:
             await self._save(await self._drive(finish(login, await self._load(), callback)))
 
-    async def sign_in(self) -> None:
-        """Sign in now, rather than when the server asks for it."""
-        await self._shared(self._renew(None, None))
+    async def sign_in(self, *, again: bool = False) -> None:
+        """Sign in now, rather than when the server asks for it; ``again``: also if a kept login is still good."""
+        token = (await self._load()).token
+        if again or token is None or token.is_stale(time.time()):
+            await self._shared(self._renew(token, None, refreshes=not again))
 
     async def sign_out(self) -> None:
         """Revoke the tokens, and forget them."""
