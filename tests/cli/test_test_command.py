@@ -192,6 +192,7 @@ def test_replay_safety_is_not_checked_at_the_same_time(antiphon):
     write(GOOD)
     assert "runs with -j 1" in antiphon("test", "--replay-safety", "-j", "2").output
     assert "--effect needs --replay-safety" in antiphon("test", "--effect", "shop.charge").output
+    assert "--ignore needs --replay-safety" in antiphon("test", "--ignore", "open").output
 
 
 def test_replay_safety_is_not_checked_where_nothing_is_replayed(antiphon):

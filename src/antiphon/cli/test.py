@@ -131,6 +131,12 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
     multiple=True,
     help="With --replay-safety: a function (shop.payments.charge) that may run in one round only, unless in a step.",
 )
+@click.option(
+    "--ignore",
+    metavar="WHAT",
+    multiple=True,
+    help="With --replay-safety: what not to report (socket.connect, notes.py:12, clock).",
+)
 @click.option("--watch", is_flag=True, help="Run again when a file changes.")
 @click.option(
     "--report",
@@ -181,8 +187,9 @@ def test_command(
         raise click.UsageError("--replay-safety runs the server's rounds again, but --replay starts no server")
     if settings["replay_safety"] and settings["era"] == "legacy":
         raise click.UsageError("--replay-safety has nothing to check in the legacy era, which runs a call once")
-    if settings["effects"] and not settings["replay_safety"]:
-        raise click.UsageError("--effect needs --replay-safety")
+    for option, given in {"--effect": settings["effects"], "--ignore": settings["ignore"]}.items():
+        if given and not settings["replay_safety"]:
+            raise click.UsageError(f"{option} needs --replay-safety")
     if watch:
         written = [*(Path(file) for _, file in reports if file), *filter(None, [settings["record"]])]
         watch_tests(list(suites) or [Path()], written)

@@ -60,18 +60,18 @@ class SuiteRun:
         self._loop: asyncio.Runner | None = None
         self._early: dict[int, Outcome] = {}
         self._done: set[int] = set()
-        self._fault: Unstarted | None = None
+        self._is_unstarted = False
 
     def outcome(self, number: int) -> Outcome:
         """Run a test and return its outcome. The tests whose captured values it uses are run before it."""
-        if self._fault is not None:
-            raise self._fault
+        if self._is_unstarted:
+            pytest.skip("The server did not start")  # the first test has said why
         if self._loop is None:
             self._loop = asyncio.Runner()
             try:
                 self._loop.run(self._running.__aenter__())
-            except Unstarted as fault:
-                self._fault = fault
+            except Unstarted:
+                self._is_unstarted = True
                 self._loop.close()
                 raise
         case: Case = self.suite.cases[number]
@@ -85,7 +85,7 @@ class SuiteRun:
 
     def close(self) -> None:
         loop, self._loop = self._loop, None
-        if loop is not None and self._fault is None:
+        if loop is not None and not self._is_unstarted:
             try:
                 loop.run(self._running.__aexit__(None, None, None))
             finally:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 
@@ -46,37 +46,51 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The question's, if it is about one."""
 
     def __str__(self) -> str:
-        where = f"\n    at {self.where}" if self.where else ""
-        return f"{self.what}{where}\n    {self.advice}"
+        return f"{self.where}: {self.what}\n    {self.advice}" if self.where else f"{self.what}\n    {self.advice}"
 
 
-class SafetyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of replay safety found: ``assert report.ok, report``."""
+class SafetyReport(str):
+    """What a check of replay safety found: ``assert report.ok, report``. A text, of which pytest shows all."""
+
+    __slots__ = ("asked", "call", "findings", "notes", "problem", "rounds")
 
     call: str
     findings: tuple[Finding, ...]
     rounds: int
     asked: tuple[str, ...]
-    problem: str = ""
+    problem: str
     """Why the call was not run through: it ended with an error, and what would have come next was not checked."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     """What else could not be checked, and why."""
+
+    def __new__(
+        cls,
+        *,
+        call: str,
+        findings: tuple[Finding, ...],
+        rounds: int,
+        asked: tuple[str, ...],
+        problem: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> Self:
+        about = f"{call} ({rounds} round{'' if rounds == 1 else 's'}, asking {', '.join(asked) or 'nothing'})"
+        if problem and not findings:
+            lines = [f"{about} was not run to its end, so its replay safety is unknown. {problem}"]
+        else:
+            lines = [f"{about} is {'not safe' if findings else 'safe'} to replay{':' if findings else '.'}"]
+            lines += [f"  {finding}" for finding in findings]
+            lines += [f"  Note: {problem}"] if problem else []
+        self = super().__new__(cls, "\n".join([*lines, *(f"  Note: {note}" for note in notes)]))
+        self.call, self.findings, self.rounds, self.asked = call, findings, rounds, asked
+        self.problem, self.notes = problem, notes
+        return self
+
+    def __bool__(self) -> bool:
+        return self.ok
 
     @property
     def ok(self) -> bool:
         return not self.findings and not self.problem
-
-    def __str__(self) -> str:
-        rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
-        asked = f", asking {', '.join(self.asked)}" if self.asked else ", asking nothing"
-        call = f"{self.call} ({rounds}{asked})"
-        if self.problem and not self.findings:
-            lines = [f"{call} was not run to its end, so its replay safety is unknown. {self.problem}"]
-        else:
-            lines = [f"{call} is {'safe' if self.ok else 'not safe'} to replay{':' if self.findings else '.'}"]
-            lines += [f"  {finding}" for finding in self.findings]
-            lines += [f"  Note: {self.problem}"] if self.problem else []
-        return "\n".join([*lines, *(f"  Note: {note}" for note in self.notes)])
 
 
 async def check_replay_safety(
@@ -95,7 +109,8 @@ async def check_replay_safety(
     or a Connection, which says how to reach one of these.
     ``call`` is a tool's name, a tool's name with its arguments, or a map as suites have it: ``{"tool": ...,
     "arguments": ...}``, ``{"prompt": ...}``, ``{"resource": uri}``. ``effects`` are functions, or their names, that
-    must not run twice. What is in ``ignore`` is not reported: ``"time.time"``, or all of ``"clock"``, ``"random"``.
+    must not run twice. What is in ``ignore`` is not reported: ``"time.time"``, ``"till.py:18"``, or all of ``"clock"``,
+    ``"random"``, ``"effect"``.
 
     A call that ends with an error, a tool's own included, is not ``ok``: it may have failed before anything was worth a
     look. ``may_fail`` is for one that is meant to. One that asks nothing is ``ok``, and a note says so.
@@ -115,13 +130,16 @@ async def check_replay_safety(
         with nullcontext() if observer is None else observer:
             await trial.run(server, observer, max_rounds)
     problem = trial.problem
+    unseen = (
+        "" if observer else "Effects, clock and random numbers were not observed: the server is in another process."
+    )
     return SafetyReport(
         problem="" if may_fail else problem,
         call=str(params[METHODS[method].target or "name"]),
-        findings=tuple(finding for finding in trial.findings() if not _is_ignored(finding, ignore)),
+        findings=tuple(trial.findings()),
         rounds=trial.rounds,
         asked=tuple(trial.asked),
-        notes=tuple(filter(None, [problem if may_fail else "", server.note, *trial.notes])),
+        notes=tuple(filter(None, [problem if may_fail else "", server.note, *trial.notes, unseen])),
     )
 
 
@@ -191,7 +209,7 @@ class _Trial:
         self._ignore = ignore
         self._is_observed = False
         self._differing: list[Finding] = []
-        self._sightings: dict[Sighting, list[int]] = {}
+        self._sightings: dict[object, tuple[Sighting, list[int]]] = {}
         self.rounds = 0
         self.asked: list[str] = []
         self.notes: list[str] = []
@@ -241,10 +259,13 @@ class _Trial:
         return await self._answers.answer_all(pending.questions, asker) if pending.questions else {}
 
     def _noted(self, seen: list[Sighting]) -> _Circumstances:
-        for sight in dict.fromkeys(seen):
+        sightings = tuple(sight for sight in dict.fromkeys(seen) if not _is_harmless(sight, self._ignore))
+        for sight in sightings:
             if sight.kind in _REMEDIES:
-                self._sightings.setdefault(sight, []).append(self.rounds)
-        sightings = tuple(sight for sight in seen if not _is_harmless(sight, self._ignore))
+                same = (sight.kind, sight.name, sight.file, sight.line, sight.called_at)
+                rounds = self._sightings.setdefault(same, (sight, []))[1]
+                if self.rounds not in rounds:
+                    rounds.append(self.rounds)
         return _Circumstances(number=self.rounds, sightings=sightings, written=self._written)
 
     async def _once(
@@ -323,18 +344,19 @@ class _Trial:
         )
 
     def findings(self) -> list[Finding]:
-        again = [
-            Finding(
-                kind=sight.kind,
-                what=f"{sight.what} ran in {_counted(rounds)}, outside of a step",
-                where=sight.place,
-                advice=_REMEDIES[sight.kind],
-                rounds=tuple(rounds),
-            )
-            for sight, rounds in self._sightings.items()
-            if len(rounds) > 1 and (sight.kind == "effect" or sight.kind == "clock" or sight.kind == "random")  # noqa: PLR1714 -- mypy reads it so
-        ]
+        again = [self._again(sight, rounds) for sight, rounds in self._sightings.values() if len(rounds) > 1]
         return [*_first_of_each(self._differing), *again]
+
+    def _again(self, sight: Sighting, rounds: list[int]) -> Finding:
+        assert sight.kind == "effect" or sight.kind == "clock" or sight.kind == "random"  # noqa: PLR1714 -- mypy reads it so
+        called = f" (called at {place_of(*sight.called_at[-1])})" if sight.called_at else ""
+        return Finding(
+            kind=sight.kind,
+            what=f"{sight.what} ran in {_counted(rounds)}, outside of a step{called}",
+            where=sight.place if sight.file else self._written,
+            advice=_REMEDIES[sight.kind],
+            rounds=tuple(rounds),
+        )
 
 
 _AGAIN: Final = "when the round was run again"
@@ -342,7 +364,8 @@ _ELSEWHERE: Final = "on a fresh instance"
 _REMEDIES: Final[dict[str, str]] = {
     "clock": "Take the time from await ctx.now(), which is the same on every round.",
     "random": "Take it from await ctx.random(), or put it into a step: await ctx.step('name', function).",
-    "effect": "Put it into a step, which runs once however many rounds follow: await ctx.step('name', function, ...).",
+    "effect": "Put it into a step, which runs once: await ctx.step('name', function, ...). Or move it below the last"
+    " question.",
 }
 
 
@@ -366,12 +389,7 @@ def _first_of_each(findings: list[Finding]) -> list[Finding]:
 
 
 def _is_harmless(sight: Sighting, ignore: Collection[str]) -> bool:
-    return sight.kind in _REMEDIES and bool({sight.kind, sight.what.removesuffix("()"), sight.place} & {*ignore})
-
-
-def _is_ignored(finding: Finding, ignore: Collection[str]) -> bool:
-    name = finding.what.partition("()")[0]
-    return finding.kind in {"clock", "random", "effect"} and bool({finding.kind, name, finding.where} & {*ignore})
+    return sight.kind in _REMEDIES and bool({sight.kind, sight.name, sight.place} & {*ignore})
 
 
 def _plain(end: _End) -> object:

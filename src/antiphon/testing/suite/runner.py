@@ -53,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every round is run twice, and on a fresh server, and compared."""
     effects: Sequence[str] = ()
     """Functions that must not run in several rounds, by name, for ``replay_safety``."""
+    ignore: Sequence[str] = ()
+    """What ``replay_safety`` does not report: ``socket.connect``, ``notes.py:12``, or all of ``clock``."""
 
     def __post_init__(self) -> None:
         if self.replay_safety and (self.replay is not None or self.era == "legacy"):
@@ -157,7 +159,7 @@ class Running:
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
             problem = str(fault)
         if self.settings.replay_safety and not problem and self._is_replayed(made, server):
-            found.append(await _replay_safety(case, server, self.settings.effects, may_fail=made.seen.has_failed))
+            found.append(await _replay_safety(case, server, self.settings, may_fail=made.seen.has_failed))
         drifts = server.drifts()
         if drifts:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
@@ -250,7 +252,7 @@ def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:
     return [Check(name="inputResponses", passed=False, problem=why, place=case.place)]
 
 
-async def _replay_safety(case: Case, server: SuiteServer, effects: Sequence[str], *, may_fail: bool) -> Check:
+async def _replay_safety(case: Case, server: SuiteServer, settings: Settings, *, may_fail: bool) -> Check:
     """Check whether a test's call is safe to replay. It is made several times more, on servers of its own."""
     from antiphon.testing.replay_safety import check_replay_safety  # 40 ms, and few runs want it
 
@@ -264,7 +266,13 @@ async def _replay_safety(case: Case, server: SuiteServer, effects: Sequence[str]
     call = {"method": case.method, "params": case.params}
     try:
         report = await check_replay_safety(
-            where, call, script_of(case), effects=effects, max_rounds=case.max_rounds, may_fail=may_fail
+            where,
+            call,
+            script_of(case),
+            effects=settings.effects,
+            ignore=settings.ignore,
+            max_rounds=case.max_rounds,
+            may_fail=may_fail,
         )
     except (AntiphonError, ValueError, TypeError) as fault:
         return Check(name="replay safety", passed=False, problem=f"It cannot be checked: {fault}", place=case.place)
