@@ -16,15 +16,13 @@ from antiphon.cli import exit_codes
 from antiphon.cli.output import indented
 from antiphon.cli.target import header_option, holds_server, read_headers, read_target
 from antiphon.testing.answers import Script
-from antiphon.testing.outcome import Outcome, Place, Summary
 from antiphon.testing.report import FORMATS, render
 from antiphon.testing.report.escaping import counted, visible
 from antiphon.testing.suite.document import SuiteBroken, nearest
 from antiphon.testing.suite.format import duration, schema
 from antiphon.testing.suite.loading import find_suites, load_all
-from antiphon.testing.suite.model import Suite, Target
+from antiphon.testing.suite.model import Outcome, Place, Selection, Suite, Summary, Target, parse_expression
 from antiphon.testing.suite.runner import Settings, run
-from antiphon.testing.suite.selection import Selection, check_expression
 from antiphon.testing.suite.server import SuiteServer, Unstarted
 from antiphon.testing.suite.starter import starting_suite
 
@@ -48,7 +46,7 @@ def _time(text: str) -> float:
 
 def _expression(text: str) -> str:
     if text:
-        check_expression(text)
+        parse_expression(text)
     return text
 
 

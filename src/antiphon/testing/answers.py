@@ -11,7 +11,7 @@ import msgspec
 from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest
 from antiphon.errors import CannotAnswer
 from antiphon.testing.answer_values import Kind, Supply, again, fields_of, kind_of, params_of, response_to
-from antiphon.testing.outcome import Turn
+from antiphon.testing.transcript import Turn
 from antiphon.types import Accepted, Cancelled, Declined, JsonObject, Root, Sample
 from antiphon.wire.revisions import KEY
 

@@ -7,11 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from antiphon.testing.outcome import Outcome
 from antiphon.testing.report.text import outcome_rows
 from antiphon.testing.suite.document import SuiteBroken
 from antiphon.testing.suite.loading import load
-from antiphon.testing.suite.model import Case, Suite
+from antiphon.testing.suite.model import Case, Outcome, Suite
 from antiphon.testing.suite.runner import Running, Settings
 from antiphon.testing.suite.server import Unstarted
 

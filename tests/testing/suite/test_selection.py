@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.testing.suite import Selection, loads
-from antiphon.testing.suite.selection import check_expression
+from antiphon.testing.suite.model import parse_expression
 
 SUITE = loads("""
 server: {app: x.py}
@@ -50,4 +50,4 @@ def test_tests_are_chosen_by_tag():
 @pytest.mark.parametrize("text", ["and", "a and", "(a", "a)", "not", "a or or b", "()", "a not b"])
 def test_what_makes_no_sense_is_refused(text: str):
     with pytest.raises(ValueError, match="'"):
-        check_expression(text)
+        parse_expression(text)

@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from antiphon.testing.outcome import Check
 from antiphon.testing.report.escaping import compact, plain
 from antiphon.testing.suite.checks import is_matcher, shown
+from antiphon.testing.suite.model import Check
 
 CONTEXT: Final = 2
 """Equal lines that are shown around a difference."""

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from antiphon.testing.outcome import Check, Outcome, Status, Summary, Turn
 from antiphon.testing.report.conversation import ShownField, Step, conversation
 from antiphon.testing.report.diff import (
     Difference,
@@ -24,6 +23,8 @@ from antiphon.testing.report.diff import (
     says_it_all,
 )
 from antiphon.testing.report.escaping import counted, duration, fitted, line, shortened, visible
+from antiphon.testing.suite.model import Check, Outcome, Status, Summary
+from antiphon.testing.transcript import Turn
 
 _MARKS: Final[dict[Status, str]] = {"failed": "✗", "broken": "!", "skipped": "-", "passed": "✓"}
 _LANES: Final = ("user", "client", "server")

@@ -9,9 +9,9 @@ from typing import Final, Literal
 from rich.console import Console
 from rich.text import Text
 
-from antiphon.testing.outcome import Outcome, Status, Summary
 from antiphon.testing.report.escaping import counted, duration, line
 from antiphon.testing.report.text import Row, Span, facts, outcome_rows, turn_rows
+from antiphon.testing.suite.model import Outcome, Status, Summary
 
 WIDTH: Final = 100
 """Columns of a report that no terminal shows."""

@@ -5,7 +5,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from antiphon.testing.outcome import Check, Outcome, Turn
 from antiphon.testing.report.conversation import Step, conversation
 from antiphon.testing.report.diff import (
     Difference,
@@ -17,6 +16,8 @@ from antiphon.testing.report.diff import (
     says_it_all,
 )
 from antiphon.testing.report.escaping import compact, counted, duration, fitted, line, shortened, visible
+from antiphon.testing.suite.model import Check, Outcome
+from antiphon.testing.transcript import Turn
 
 Style = Literal["", "strong", "dim", "good", "bad", "odd", "client", "server", "user", "bad-mark", "good-mark"]
 

@@ -15,9 +15,8 @@ from antiphon.errors import CallFailed, CallTimeout, CannotAnswer, PeerBroken, R
 from antiphon.rounds.loop import MAX_ROUNDS
 from antiphon.testing.answers import Script, keyless_in, request_of
 from antiphon.testing.json_paths import ABSENT
-from antiphon.testing.outcome import Turn
 from antiphon.testing.suite.model import Case, Responder
-from antiphon.testing.transcript import Recorded
+from antiphon.testing.transcript import Recorded, Turn
 from antiphon.transports.link import Link
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import METHODS, REVISION

@@ -13,10 +13,9 @@ import msgspec
 
 from antiphon.shapes import raw_shape
 from antiphon.testing.json_paths import ABSENT, read_path
-from antiphon.testing.outcome import Check, Place
 from antiphon.testing.snapshots import Snapshots, without
 from antiphon.testing.suite.attempt import Seen
-from antiphon.testing.suite.model import Case, Expectation
+from antiphon.testing.suite.model import Case, Check, Expectation, Place
 
 LONGEST: Final = 200
 """Characters of a value that a message shows; reports show the whole."""

@@ -11,11 +11,10 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from antiphon.shapes import raw_shape
 from antiphon.testing.json_paths import read_path
-from antiphon.testing.outcome import Place
 from antiphon.testing.suite.document import Document, Problem, SuiteBroken, nearest, read_document
 from antiphon.testing.suite.format import DEFAULT_STARTUP, DEFAULT_TIMEOUT, SUITE
 from antiphon.testing.suite.grammar import WRONG, Fields
-from antiphon.testing.suite.model import Capture, Case, Expectation, Responder, Suite, Target
+from antiphon.testing.suite.model import Capture, Case, Expectation, Place, Responder, Suite, Target
 from antiphon.testing.suite.variables import filled, missing_environment, names_in
 from antiphon.types import JsonObject
 

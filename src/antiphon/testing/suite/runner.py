@@ -18,13 +18,11 @@ from antiphon.errors import AntiphonError
 from antiphon.loading import load_fresh
 from antiphon.server.dispatch import Service
 from antiphon.testing.json_paths import ABSENT
-from antiphon.testing.outcome import Check, Outcome, Status, Summary
 from antiphon.testing.servers import Connection
 from antiphon.testing.snapshots import Snapshots
 from antiphon.testing.suite.attempt import Attempt, Seen, attempt, script_of
 from antiphon.testing.suite.checks import checks
-from antiphon.testing.suite.model import Capture, Case, Responder, Suite
-from antiphon.testing.suite.selection import Selection
+from antiphon.testing.suite.model import Capture, Case, Check, Outcome, Responder, Selection, Status, Suite, Summary
 from antiphon.testing.suite.server import SuiteServer, Unstarted, printed
 from antiphon.testing.suite.variables import filled
 
