@@ -18,8 +18,8 @@ import sysconfig
 import threading
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import CodeType, FrameType
@@ -28,14 +28,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import msgspec
 
 import antiphon
-from antiphon import eras
-from antiphon.client.client import Client
 from antiphon.server.context import Context, SyncContext
-from antiphon.server.dispatch import Service
-from antiphon.testing.answers import Script
-from antiphon.testing.servers import KEYS, Connection, Make, NoFreshInstance, maker, new_key
-from antiphon.transports.link import Link
-from antiphon.wire.revisions import REVISION
 
 Kind: TypeAlias = Literal["clock", "random", "effect", "ask", "step"]
 Effect: TypeAlias = Callable[..., Any] | str
@@ -363,85 +356,3 @@ def named(path: str) -> Any:
             raise TypeError(f"{path!r} cannot be watched: it is not a function")
         return found
     raise ValueError(f"There is no module for {path!r}, so it cannot be watched")
-
-
-# --- instances: the one that runs a call, and fresh ones to run it again ---
-
-
-class Instances(msgspec.Struct, frozen=True, kw_only=True):
-    """A server to make calls of, and how to have another one like it."""
-
-    client: Client
-    service: Service | None = None
-    """The server itself, if it is in this process."""
-    fresh: Callable[[], Client] | None = None
-    """A client of a fresh instance, not yet open."""
-    note: str = ""
-    """Why there are no fresh instances."""
-
-
-def is_here(target: object) -> bool:
-    """Whether a target is a Server of this process, or makes one."""
-    if isinstance(target, Connection):
-        target = target.target
-    return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
-
-
-@asynccontextmanager
-async def instances(target: object, script: Script) -> AsyncGenerator[Instances]:
-    """A Server, a function that makes one, a command, a URL or a Link: its instances, with the first one open."""
-    connection = target if isinstance(target, Connection) else Connection(target=target)
-    target = connection.target
-    if isinstance(target, Service):
-        try:
-            make, note = maker(target), ""
-        except NoFreshInstance as fault:
-            make, note = None, f"Not run on a fresh instance. {fault}"
-        async with _here(target, make, script, note) as made:
-            yield made
-    elif callable(target) and is_here(target):
-        make = maker(target)
-        async with _here(make(), make, script, "") as made:
-            yield made
-    else:
-        async with _elsewhere(connection, script) as made:
-            yield made
-
-
-@asynccontextmanager
-async def _here(first: Service, make: Make | None, script: Script, note: str) -> AsyncGenerator[Instances]:
-    with ExitStack() as rehearsals:
-
-        def fresh() -> Client:
-            assert make is not None
-            other = make()
-            # Whether instances have the same key is for rotation to find out, not for a look at the handler.
-            other.share_seal(first)
-            rehearsals.enter_context(other.rehearsal(STEPS))
-            return _client(eras.connect(other, era=REVISION), script)
-
-        rehearsals.enter_context(first.rehearsal(STEPS))
-        async with _client(eras.connect(first, era=REVISION), script) as client:
-            yield Instances(client=client, service=first, fresh=None if make is None else fresh, note=note)
-
-
-@asynccontextmanager
-async def _elsewhere(connection: Connection, script: Script) -> AsyncGenerator[Instances]:
-    """A server behind a connection. One that is started here is given a key, so that it can be started again."""
-    target = connection.target
-    is_started_here = not isinstance(target, Link) and not str(target).startswith(("http://", "https://"))
-    env = {KEYS: new_key(), **(connection.env or {})} if is_started_here else None
-
-    def another() -> Client:
-        link = eras.connect(target, headers=connection.headers, env=env, cwd=connection.cwd, era=REVISION)
-        return _client(link, script)
-
-    async with another() as client:
-        if is_started_here:
-            yield Instances(client=client, fresh=another)
-        else:
-            yield Instances(client=client, note="Not run on a fresh instance: this server was not started here.")
-
-
-def _client(link: Link, script: Script) -> Client:
-    return Client(link, **script.handlers())

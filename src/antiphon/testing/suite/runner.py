@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter, time
@@ -15,10 +14,7 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.loading import load_fresh
-from antiphon.server.dispatch import Service
 from antiphon.testing.json_paths import ABSENT
-from antiphon.testing.servers import Connection
 from antiphon.testing.snapshots import Snapshots
 from antiphon.testing.suite.attempt import Attempt, Seen, attempt, script_of
 from antiphon.testing.suite.checks import checks
@@ -254,17 +250,10 @@ async def _replay_safety(case: Case, server: SuiteServer, settings: Settings, *,
     """Check whether a test's call is safe to replay. It is made several times more, on servers of its own."""
     from antiphon.testing.replay_safety import check_replay_safety  # 40 ms, and few runs want it
 
-    target, app = server.target, server.target.app
-    if target.url or not app:
-        where: object = Connection(
-            target=target.url or server.command(), headers=target.headers, env=server.environment, cwd=target.cwd
-        )
-    else:
-        where = partial(load_fresh, app, target.cwd, Service)
     call = {"method": case.method, "params": case.params}
     try:
         report = await check_replay_safety(
-            where,
+            server.reached_by(),
             call,
             script_of(case),
             effects=settings.effects,
