@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.exceptions import Exit
@@ -21,10 +21,13 @@ from antiphon.testing.report.escaping import counted, visible
 from antiphon.testing.suite.document import SuiteBroken, nearest
 from antiphon.testing.suite.format import duration, schema
 from antiphon.testing.suite.loading import find_suites, load_all
-from antiphon.testing.suite.model import Outcome, Place, Selection, Suite, Summary, Target, parse_expression
+from antiphon.testing.suite.model import Place, Selection, Suite, Summary, Target, parse_expression
 from antiphon.testing.suite.runner import Settings, run
 from antiphon.testing.suite.server import SuiteServer, Unstarted
 from antiphon.testing.suite.starter import starting_suite
+
+if TYPE_CHECKING:
+    from antiphon.testing.report.terminal import ReportPrinter
 
 
 def _parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], object]:
@@ -200,7 +203,11 @@ def test_command(
     if not any(chosen.chosen(suite) for suite in loaded):
         raise click.UsageError("No test is selected by -k and --tag")
     on_screen = not any(not file for _, file in reports)
-    screen = Screen(quiet=quiet, verbose=verbose) if on_screen else None
+    screen = None
+    if on_screen:
+        from antiphon.testing.report.terminal import ReportPrinter, console  # 60 ms that other reports do not need
+
+        screen = ReportPrinter(console(), quiet=quiet, verbose=verbose)
     settings["era"] = settings["era"] or ""
     summary = _run(loaded, Settings(**settings), chosen, screen)
     if screen is not None:
@@ -248,12 +255,12 @@ def _refuse_same_names(suites: list[Suite]) -> None:
             )
 
 
-def _run(suites: list[Suite], settings: Settings, chosen: Selection, screen: "Screen | None") -> Summary:
+def _run(suites: list[Suite], settings: Settings, chosen: Selection, screen: "ReportPrinter | None") -> Summary:
     found: list[Summary] = []
 
     async def keep() -> None:
         # Not returned: asyncio formats the result of its main task, and this one is long.
-        on_outcome = None if screen is None else screen.show
+        on_outcome = None if screen is None else screen.ended
         found.append(await run(suites, settings=settings, selection=chosen, on_outcome=on_outcome))
 
     exit_codes.run(keep())
@@ -271,32 +278,6 @@ def _write(form: str, file: str, summary: Summary) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as fault:
         raise click.UsageError(f"Cannot write the report {file}: {fault.strerror or fault}") from None
-
-
-def _print_plain(text: Any = "", **_: object) -> None:
-    sys.stdout.write(f"{text.plain}\n")
-
-
-class Screen:
-    """Prints each test as it ends, and the summary."""
-
-    def __init__(self, *, quiet: bool, verbose: bool) -> None:
-        from antiphon.testing.report.terminal import ReportPrinter, console  # 60 ms that other reports do not need
-
-        shown = console()
-        if not shown.is_terminal and shown.color_system is None:
-            # There is nothing to style, and rich would take longer than the tests.
-            shown.size = shown.size
-            shown.print = _print_plain  # type: ignore[method-assign, assignment]  # takes only what a ReportPrinter passes
-        self._printer = ReportPrinter(shown, verbose=verbose)
-        self._quiet = quiet
-
-    def show(self, outcome: Outcome) -> None:
-        if not self._quiet or outcome.status in {"failed", "broken"}:
-            self._printer.ended(outcome)
-
-    def finish(self, summary: Summary) -> None:
-        self._printer.finish(summary)
 
 
 # --- watching -----------------------------------------------------------------------------------------------------

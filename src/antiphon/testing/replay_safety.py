@@ -17,6 +17,7 @@ from antiphon.client.results import Complete, Pending
 from antiphon.errors import CallFailed, Disconnected, Refused, RoundsExceeded
 from antiphon.rounds.loop import MAX_ROUNDS
 from antiphon.server.dispatch import Service
+from antiphon.testing.answer_values import message_of
 from antiphon.testing.answers import Script
 from antiphon.testing.replay_observer import STEPS, Effect, Observer, Sighting, place_of
 from antiphon.testing.servers import Instances, instances, is_here
@@ -167,7 +168,7 @@ class _Round(msgspec.Struct, frozen=True, kw_only=True):
 
     def asked_at(self, request: object) -> str:
         """Return where a question is asked; empty if that cannot be told."""
-        asked = [sight.place for sight in self.sightings if sight.kind == "ask" and sight.what == _message(request)]
+        asked = [sight.place for sight in self.sightings if sight.kind == "ask" and sight.what == message_of(request)]
         return asked[0] if asked else ""
 
 
@@ -358,7 +359,7 @@ def _is_harmless(sight: Sighting, ignore: Collection[str]) -> bool:
 def _plain(end: _End) -> object:
     """How a round ended, as short as can be."""
     if end.questions is not None:
-        return {"asks": {key: _message(request) for key, request in end.questions.items()}}
+        return {"asks": {key: message_of(request) for key, request in end.questions.items()}}
     if end.result is None:
         return {"error": end.error}
     content = end.result.get("content")
@@ -377,16 +378,11 @@ def _problem_of(end: _End) -> str:
     return f"The tool failed: {told if isinstance(told, str) else _short(told)}"
 
 
-def _message(request: object) -> str:
-    params = request.get("params") if isinstance(request, dict) else None
-    return str(params.get("message", "")) if isinstance(params, dict) else ""
-
-
 def _became(ours: object, theirs: object) -> str:
     if ours is None or theirs is None:
         return "it was not asked" if theirs is None else "it was not asked before"
-    if _message(ours) != _message(theirs):
-        ours, theirs = _message(ours), _message(theirs)
+    if message_of(ours) != message_of(theirs):
+        ours, theirs = message_of(ours), message_of(theirs)
     return f"{_short(ours)} became {_short(theirs)}"
 
 

@@ -59,22 +59,26 @@ def console() -> Console:
     ``FORCE_COLOR`` adds them elsewhere: CI logs show colours.
     """
     on_stdout = Console(highlight=False, emoji=False, markup=False)
-    if not on_stdout.is_terminal and "COLUMNS" not in os.environ:
-        on_stdout.width = WIDTH
+    if not on_stdout.is_terminal:
+        # Set once: rich would ask the system for each line.
+        on_stdout.width = on_stdout.width if "COLUMNS" in os.environ else WIDTH
     return on_stdout
 
 
 class ReportPrinter:
     """Print a run while it goes on."""
 
-    def __init__(self, console: Console, *, verbose: bool = False) -> None:
+    def __init__(self, console: Console, *, quiet: bool = False, verbose: bool = False) -> None:
         self._console = console
+        self._quiet = quiet
         self._verbose = verbose
         self._suite: str | None = None
         self._encoding = console.encoding
 
     def ended(self, outcome: Outcome) -> None:
-        """Print the line of a test that has ended, below the name of its suite."""
+        """Print the line of a test that has ended, below the name of its suite; if quiet, only one that failed."""
+        if self._quiet and outcome.status not in {"failed", "broken"}:
+            return
         if outcome.suite != self._suite:
             if self._suite is not None:
                 self._print(Text())
@@ -154,7 +158,11 @@ class ReportPrinter:
 
     def _print(self, text: Text) -> None:
         text.rstrip()
-        self._console.print(text, soft_wrap=True, highlight=False)
+        if self._console.is_terminal or self._console.color_system is not None:
+            self._console.print(text, soft_wrap=True, highlight=False)
+        else:
+            # There is nothing to style, and rich would take longer than the tests.
+            self._console.file.write(f"{text.plain}\n")
 
 
 def _about(outcome: Outcome, *, is_narrow: bool) -> str:

@@ -13,7 +13,7 @@ from antiphon.client.client import Client
 from antiphon.client.requests import Requests
 from antiphon.errors import CallFailed, CallTimeout, CannotAnswer, PeerBroken, Refused, RoundsExceeded
 from antiphon.rounds.loop import MAX_ROUNDS
-from antiphon.testing.answers import Script, keyless_in, request_of
+from antiphon.testing.answers import Script, asked_in, keyless_in, request_of
 from antiphon.testing.json_paths import ABSENT
 from antiphon.testing.suite.model import Case, Responder
 from antiphon.testing.transcript import Recorded, Turn
@@ -109,12 +109,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def asked(self) -> list[tuple[str, str]]:
         """The key and the message of each question, in their order."""
-        return [
-            (self.names.get(key, key), _message(request))
-            for turn in self.turns
-            if turn.method == self.method
-            for key, request in turn.questions.items()
-        ]
+        return [(self.names.get(asked, asked), asked.message) for asked in asked_in(self.turns)]
 
     @property
     def is_error(self) -> bool:
@@ -160,12 +155,6 @@ def _text_of(item: Any) -> list[str]:
         return [text for block in (content if isinstance(content, list) else [content]) for text in _text_of(block)]
     text = item.get("text")
     return [text] if isinstance(text, str) else []
-
-
-def _message(request: Any) -> str:
-    params = request.get("params") if isinstance(request, dict) else None
-    message = params.get("message") if isinstance(params, dict) else None
-    return message if isinstance(message, str) else ""
 
 
 # --- the call -----------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """The runner: runs suites against their servers, one after another or several at a time."""
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter, time
@@ -198,10 +198,7 @@ class Running:
             case = msgspec.structs.replace(case, timeout=self.settings.timeout)
         if not case.refers:
             return case
-
-        def fill(value: Any) -> Any:
-            return filled(value, values, os.environ)
-
+        fill = partial(filled, known=values)
         return msgspec.structs.replace(
             case,
             method=str(fill(case.method)),
