@@ -57,15 +57,25 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
             from antiphon.testing.cassette.replay_link import Player  # few tests replay
 
             return Player(self.cassette)
-        connect = self._instances() if self.rotate else self.one
+        connect = self._instances() if self.rotate else self.link_to_one
         return link_to(connect, rotate=self.rotate, record=self.cassette, headers=self.headers)
 
-    def one(self, **options: Any) -> Link:
-        """Return a link to one instance, without a recording; ``options`` are what else `eras.connect` takes."""
+    def link_to_one(
+        self, *, patience: float = eras.PROBING, on_stray_line: Callable[[str], None] | None = None
+    ) -> Link:
+        """Return a link to one instance, which nothing records. A command inherits the variables of this process."""
         target = self.target
         if callable(target) and not isinstance(target, Service | Link):
             target = _made(target)
-        return eras.connect(target, headers=self.headers, env=self.env, cwd=self.cwd, era=self.era, **options)
+        return eras.connect(
+            target,
+            headers=self.headers,
+            env={**os.environ, **(self.env or {})},
+            cwd=self.cwd,
+            era=self.era,
+            patience=patience,
+            on_stray_line=on_stray_line,
+        )
 
     def _instances(self) -> Callable[[], Link]:
         """Return what makes links to fresh instances, all of which have one key."""
@@ -76,12 +86,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
                 " give an app, a function that makes one, or a command"
             )
         if not isinstance(target, Service) and not callable(target):
-            return msgspec.structs.replace(self, env={**key, **(self.env or {})}).one
+            return msgspec.structs.replace(self, env={**key, **(self.env or {})}).link_to_one
         fresh = msgspec.structs.replace(self, target=maker(target))
 
         def another() -> Link:
             with environment(key):
-                return fresh.one()
+                return fresh.link_to_one()
 
         return another
 
@@ -249,7 +259,7 @@ async def instances(target: object, script: Script, observer: StepObserver) -> A
         connection = msgspec.structs.replace(known, era=REVISION, env=env)
 
         def another() -> Client:
-            return Client(connection.one(), **script.handlers())
+            return Client(connection.link_to_one(), **script.handlers())
 
         note = "" if is_started_here else "Not run on a fresh instance: this server was not started here."
         async with another() as client:

@@ -142,7 +142,7 @@ class SuiteServer:
 
     def _connect(self) -> Link:
         try:
-            return self.reached_by().one(
+            return self.reached_by().link_to_one(
                 patience=self.target.startup, on_stray_line=lambda line: self.stray.append(line.strip()[:SHOWN])
             )
         except ServerMissing as missing:
