@@ -242,7 +242,7 @@ async def attempt(case: Case, client: SuiteClient, *, keyless: bool = False) -> 
     if is_keyless is not None:
         used = {asked.key: asked.used for asked in script.asked if asked.used and is_keyless(asked)}
         seen = msgspec.structs.replace(seen, names=used)
-    unused = _unused(case, script) if case.needed_answers else ()
+    unused = _unused(case, script) if case.needed_answers and script.unused else ()
     return Attempt(seen=seen, problem=problem or _malformed(seen), unused=unused)
 
 
