@@ -38,7 +38,7 @@ def test_tests_are_chosen_by_words(expression: str, chosen: list[int]):
 
 def test_a_test_brings_those_that_it_needs():
     assert Selection(expression="repeats").chosen(SUITE) == [2, 3, 4]
-    assert Selection(names=frozenset({"reads that note"})).chosen(SUITE) == [2, 3]
+    assert Selection(expression="reads that note").chosen(SUITE) == [2, 3]
 
 
 def test_tests_are_chosen_by_tag():

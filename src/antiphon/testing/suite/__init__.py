@@ -43,26 +43,14 @@ __all__ = [
     "starting_suite",
 ]
 
-_HOMES = {
-    "format": ("schema",),
-    "server": ("Unstarted",),
-    "loading": ("find_suites", "load", "load_all", "loads"),
-    "antiphon.testing.transcript": ("Turn",),
-    "document": ("Problem", "SuiteBroken"),
-    "runner": ("Running", "Settings", "run"),
-    "antiphon.testing.snapshots": ("Snapshots",),
-    "starter": ("starting_suite",),
-    "model": ("Case", "Check", "Outcome", "Place", "Selection", "Suite", "Summary", "Target"),
-}
-_HOME_OF = {
-    name: module if "." in module else f"{__name__}.{module}" for module, names in _HOMES.items() for name in names
-}
+# As in `antiphon.testing`: a name is loaded when it is first used. The parts of this package use each other.
+_HOMES = ("model", "document", "format", "loading", "server", "runner", "starter")
 
 
 def __getattr__(name: str) -> object:
-    # The parts of this package are used by what the runner is made of: nothing is loaded before it is wanted.
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+    for home in _HOMES if name in __all__ else ():
+        module = import_module(f"{__name__}.{home}")
+        if hasattr(module, name):
+            value = globals()[name] = getattr(module, name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -144,8 +144,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """``deploy and not slow``: words that are looked for in names and tags, whatever their case."""
     tags: tuple[str, ...] = ()
     """Any of these."""
-    names: frozenset[str] | None = None
-    """Exactly these, if not None."""
 
     def chosen(self, suite: Suite) -> list[int]:
         """Return the numbers of the tests, and of those that they need, in the order of the suite."""
@@ -159,8 +157,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return sorted(wanted)
 
     def _wants(self, case: Case, words: ast.expr | None) -> bool:
-        if self.names is not None and case.name not in self.names:
-            return False
         if self.tags and not set(self.tags) & set(case.tags):
             return False
         return words is None or _holds(words, "\n".join([case.name, *case.tags]).lower())
