@@ -14,11 +14,10 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.testing.json_paths import ABSENT
 from antiphon.testing.snapshots import Snapshots
-from antiphon.testing.suite.attempt import Attempt, Seen, attempt, script_of
-from antiphon.testing.suite.checks import checks
-from antiphon.testing.suite.model import Capture, Case, Check, Outcome, Responder, Selection, Status, Suite, Summary
+from antiphon.testing.suite.attempt import Seen, attempt, script_of
+from antiphon.testing.suite.checks import captured, checks
+from antiphon.testing.suite.model import Case, Check, Outcome, Responder, Selection, Status, Suite, Summary
 from antiphon.testing.suite.server import SuiteServer, Unstarted, printed
 from antiphon.testing.suite.variables import filled
 
@@ -140,20 +139,18 @@ class Running:
         mark, begun = server.mark(), perf_counter()
         # A recording of the older era answers as a modern server does, and its questions still have no keys.
         keyless = self._era == "legacy" or server.revision < "2026"
-        made = await attempt(case, server.client, keyless=keyless)
+        seen = await attempt(case, server.client, keyless=keyless)
         found: list[Check] = []
-        problem = made.problem
+        problem = seen.problem
         try:
             if not problem:
-                found += checks(case, made.seen, self.snapshots)
-                if made.unused:
-                    found += _unused(case, made, found)
+                found += checks(case, seen, self.snapshots)
                 if case.capture:
-                    found += _captured(case, made.seen, values)
+                    found += captured(case, seen, values)
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
             problem = str(fault)
-        if self.settings.replay_safety and not problem and self._is_replayed(made, server):
-            found.append(await _replay_safety(case, server, self.settings, may_fail=made.seen.has_failed))
+        if self.settings.replay_safety and not problem and self._is_replayed(seen, server):
+            found.append(await _replay_safety(case, server, self.settings, may_fail=seen.has_failed))
         drifts = server.drifts()
         if drifts:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
@@ -167,15 +164,15 @@ class Running:
             "broken" if problem else "passed" if passed else "failed",
             era=server.revision,
             checks=tuple(found),
-            turns=made.seen.turns,
+            turns=seen.turns,
             problem=problem,
             log="" if passed else server.log(mark),
             seconds=perf_counter() - begun,
         )
 
-    def _is_replayed(self, made: Attempt, server: SuiteServer) -> bool:
+    def _is_replayed(self, seen: Seen, server: SuiteServer) -> bool:
         """Return whether a live server has run something again: a call that took one request was run once."""
-        return made.seen.rounds > 1 and server.revision >= "2026" and self.settings.replay is None
+        return seen.rounds > 1 and server.revision >= "2026" and self.settings.replay is None
 
     # --- before a test --------------------------------------------------------------------------------------------
 
@@ -231,18 +228,6 @@ def _responder(fill: Callable[[Any], Any], responder: Responder) -> Responder:
     return Responder(url=str(fill(responder.url)), headers=fill(responder.headers), timeout=responder.timeout)
 
 
-def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:
-    """Return a failed check for answers that were not asked for: the test does not do what its author meant."""
-    if made.seen.has_failed and not all(check.passed for check in found):
-        return []  # a call that failed did not get so far
-    asked = ", ".join(repr(key) for key, _ in made.seen.asked) or "nothing"
-    why = (
-        f"Answers that were not asked for: {', '.join(made.unused)}. The server asked {asked}."
-        " ('unusedResponses: ignore' allows it)"
-    )
-    return [Check(name="inputResponses", passed=False, problem=why, place=case.place)]
-
-
 async def _replay_safety(case: Case, server: SuiteServer, settings: Settings, *, may_fail: bool) -> Check:
     """Check whether a test's call is safe to replay. It is made several times more, on servers of its own."""
     from antiphon.testing.replay_safety import check_replay_safety  # 40 ms, and few runs want it
@@ -261,30 +246,6 @@ async def _replay_safety(case: Case, server: SuiteServer, settings: Settings, *,
     except (AntiphonError, ValueError, TypeError) as fault:
         return Check(name="replay safety", passed=False, problem=f"It cannot be checked: {fault}", place=case.place)
     return Check(name="replay safety", passed=report.ok, problem="" if report.ok else str(report), place=case.place)
-
-
-def _captured(case: Case, seen: Seen, values: dict[str, object]) -> list[Check]:
-    """Keep the values that a test captures; return a failed check for each that is not there."""
-    failed: list[Check] = []
-    for name, capture in case.capture.items():
-        found = _sought(capture, seen)
-        if found is ABSENT:
-            where = capture.pattern or (capture.path.text if capture.path else "")
-            why = f"There is nothing to capture as {name!r}: {capture.source} has no {where}"
-            failed.append(
-                Check(name=f"capture.{name}", passed=False, problem=why, actual=seen.essence, place=capture.place)
-            )
-        else:
-            values[name] = found
-    return failed
-
-
-def _sought(capture: Capture, seen: Seen) -> object:
-    if capture.source == "text":
-        found = re.search(capture.pattern, seen.text) if isinstance(seen.text, str) else None
-        return ABSENT if found is None else found[1] if found.re.groups else found[0]
-    assert capture.path is not None
-    return capture.path.find(seen.structured if capture.source == "structured" else seen.result)
 
 
 # --- many ---------------------------------------------------------------------------------------------------------
