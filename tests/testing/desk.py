@@ -8,6 +8,8 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from antiphon import Context, Server, input_required
@@ -18,21 +20,28 @@ def save(file: Path, text: str) -> None:
 
 
 def desk(folder: Path, port: int = 0) -> Server:
-    app = Server("desk")
     file = folder / "log.txt"
-    db = sqlite3.connect(folder / "desk.db", check_same_thread=False, isolation_level=None)
-    db.execute("CREATE TABLE IF NOT EXISTS notes (text)")
+
+    @asynccontextmanager
+    async def opened(_: Server) -> AsyncGenerator[sqlite3.Connection]:
+        file = folder / "desk.db"
+        with closing(sqlite3.connect(file, check_same_thread=False, isolation_level=None)) as db:
+            db.execute("CREATE TABLE IF NOT EXISTS notes (text)")
+            yield db
+
+    app = Server("desk", lifespan=opened)
 
     @app.tool
     async def note(ctx: Context) -> str:
         with file.open("a") as log:
             log.write("noted\n")
-        db.execute("INSERT INTO notes VALUES ('noted')")
+        ctx.lifespan.execute("INSERT INTO notes VALUES ('noted')")
         return str(await ctx.confirm("Sure?"))
 
     @app.tool
     async def note_well(ctx: Context) -> str:
         file.exists() and file.read_text()
+        db = ctx.lifespan
         db.execute("SELECT * FROM notes").fetchall()
         logging.getLogger("desk").warning("asking")
         await ctx.step("note", save, file, "noted")
@@ -45,12 +54,12 @@ def desk(folder: Path, port: int = 0) -> Server:
     @app.tool
     def plain(ctx: Context) -> str:
         save(file, "noted")
-        db.cursor().executemany("INSERT INTO notes VALUES (?)", [["a"], ["b"]])
+        ctx.lifespan.cursor().executemany("INSERT INTO notes VALUES (?)", [["a"], ["b"]])
         return str(ctx.sync.confirm("Sure?"))
 
     @app.tool
     async def everything(ctx: Context) -> str:
-        (folder / f"{ctx.round}").mkdir()
+        (folder / f"{ctx.round}" / "inner").mkdir(parents=True)
         os.rename(folder / f"{ctx.round}", folder / f"{ctx.round}-b")  # noqa: PTH104 -- one of the ways
         shutil.rmtree(folder / f"{ctx.round}-b")
         subprocess.run([sys.executable, "-c", ""], check=True)  # noqa: ASYNC221 -- a handler may

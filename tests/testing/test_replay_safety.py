@@ -214,7 +214,7 @@ async def test_folders_processes_and_connections_are_effects(tmp_path):
     await server.wait_closed()
     found = [(finding.what.partition("(")[0], finding.where) for finding in report.findings]
     assert found == [
-        ("os.mkdir", at(".mkdir()")),
+        ("os.mkdir", at(".mkdir(parents=True)")),
         ("os.rename", at("os.rename")),
         ("os.rmdir", at("shutil.rmtree")),
         ("subprocess.Popen", at("subprocess.run")),
