@@ -3,18 +3,16 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from antiphon.testing.report.text import outcome_rows
 from antiphon.testing.suite.document import SuiteBroken
 from antiphon.testing.suite.loading import load
-from antiphon.testing.suite.model import Case, Outcome, Suite
+from antiphon.testing.suite.model import Case, Era, Outcome, Suite
 from antiphon.testing.suite.runner import Running, Settings
 from antiphon.testing.suite.server import Unstarted
-
-Era = Literal["auto", "modern", "legacy"]
 
 
 class NotPassed(Exception):
@@ -41,7 +39,7 @@ class SuiteFile(pytest.File):
             suite = load(self.path)
         except SuiteBroken as fault:
             raise self.CollectError(str(fault)) from None
-        eras: list[Era] = ["modern", "legacy"] if suite.target.era == "both" else [suite.target.era]
+        eras = suite.eras()
         for era in eras:
             run = SuiteRun(suite, era, update=bool(self.config.getoption("--update-snapshots", default=False)))
             self._runs.append(run)

@@ -152,7 +152,7 @@ def _case(suite: ET.Element, outcome: Outcome, name: str) -> None:
     if outcome.status in {"failed", "broken"}:
         tag = "failure" if outcome.status == "failed" else "error"
         element = ET.SubElement(case, tag, message=brief(outcome), type=outcome.status)
-        element.text = f"{facts(outcome)}\n\n{_text(problem_rows(outcome))}"
+        element.text = f"{line(str(outcome.place))} · {facts(outcome)}\n\n{_text(problem_rows(outcome))}"
     elif outcome.status == "skipped":
         ET.SubElement(case, "skipped", message=brief(outcome))
     if outcome.turns:

@@ -15,7 +15,8 @@ from antiphon.testing.json_paths import JsonPath
 from antiphon.testing.transcript import Turn
 from antiphon.types import JsonObject
 
-Era = Literal["auto", "modern", "legacy", "both"]
+Era = Literal["auto", "modern", "legacy"]
+Eras = Literal["auto", "modern", "legacy", "both"]
 Status = Literal["passed", "failed", "broken", "skipped"]
 """``failed``: an expectation was not met. ``broken``: the test could not be carried out."""
 
@@ -42,7 +43,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     cwd: Path
     headers: Mapping[str, str] = {}
-    era: Era = "auto"
+    era: Eras = "auto"
     startup: float = 10.0
     """Seconds until it must have answered once."""
     stray: Literal["fail", "ignore"] = "fail"
@@ -129,6 +130,11 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     """The variables that it has, or refers to."""
     serial: bool = False
     """Whether its tests keep their order when several jobs run."""
+
+    def eras(self, instead: Literal["", "auto", "modern", "legacy", "both"] = "") -> list[Era]:
+        """Return the eras to run it in: what ``instead`` says, or else its server."""
+        era = instead or self.target.era
+        return ["modern", "legacy"] if era == "both" else [era]
 
 
 # --- which tests are run ------------------------------------------------------------------------------------------

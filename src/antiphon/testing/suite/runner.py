@@ -17,12 +17,11 @@ from antiphon.errors import AntiphonError
 from antiphon.testing.snapshots import Snapshots
 from antiphon.testing.suite.attempt import Seen, attempt, script_of
 from antiphon.testing.suite.checks import captured, checks
-from antiphon.testing.suite.model import Case, Check, Outcome, Responder, Selection, Status, Suite, Summary
+from antiphon.testing.suite.model import Case, Check, Era, Outcome, Responder, Selection, Status, Suite, Summary
 from antiphon.testing.suite.server import SuiteServer, Unstarted, printed
 from antiphon.testing.suite.variables import filled
 
 OnOutcome = Callable[[Outcome], None]
-Era = Literal["auto", "modern", "legacy"]
 EVERYTHING: Final = Selection()
 
 
@@ -58,15 +57,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Running:
     """A suite whose server runs: ``async with Running(suite) as running: await running.run(case)``."""
 
-    def __init__(
-        self, suite: Suite, *, era: Literal["auto", "modern", "legacy"] = "auto", settings: Settings | None = None
-    ) -> None:
+    def __init__(self, suite: Suite, *, era: Era = "auto", settings: Settings | None = None) -> None:
         self.suite = suite
         self.settings = settings or Settings()
         self.values: dict[str, object] = dict(suite.variables)
         """Variables, and what was captured so far."""
         self.snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
-        self._era: Era = era
+        self._era = era
         self._exits = AsyncExitStack()
         self._server: SuiteServer | None = None
 
@@ -266,7 +263,7 @@ async def run(
         _Run(suite, era, chosen, batch)
         for suite in ([suites] if isinstance(suites, Suite) else suites)
         if (chosen := selection.chosen(suite))
-        for era in _eras(suite, settings)
+        for era in suite.eras(settings.era)
     ]
     if settings.jobs == 1:
         for each in runs:
@@ -281,11 +278,6 @@ async def run(
         started=started,
         unstarted=tuple(each.unstarted for each in runs if each.unstarted),
     )
-
-
-def _eras(suite: Suite, settings: Settings) -> list[Era]:
-    era = settings.era or suite.target.era
-    return ["modern", "legacy"] if era == "both" else [era]
 
 
 class _Batch:
