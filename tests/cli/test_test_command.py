@@ -195,6 +195,17 @@ def test_replay_safety_is_not_checked_at_the_same_time(antiphon):
     assert "--ignore needs --replay-safety" in antiphon("test", "--ignore", "open").output
 
 
+def test_what_replay_safety_cannot_see_is_said_once(antiphon):
+    write(GOOD)
+    assert "cannot observe" not in antiphon("test", "--replay-safety").output
+    started = GOOD.replace(f"{{app: '{SHOP}'}}", f"{{command: [python, '{SHOP}']}}")
+    assert started != GOOD
+    write(started)
+    done = antiphon("test", "--replay-safety")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("--replay-safety cannot observe what the server of s does") == 1
+
+
 def test_replay_safety_is_not_checked_where_nothing_is_replayed(antiphon):
     write(GOOD)
     assert antiphon("test", "--record", "tapes").exit_code == 0

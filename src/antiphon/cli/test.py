@@ -202,6 +202,13 @@ def test_command(
         _refuse_same_names(loaded)
     if not any(chosen.chosen(suite) for suite in loaded):
         raise click.UsageError("No test is selected by -k and --tag")
+    unseen = [suite.name for suite in loaded if not suite.target.app]
+    if settings["replay_safety"] and unseen:
+        click.echo(
+            f"--replay-safety cannot observe what the server of {', '.join(unseen)} does, since it runs in another"
+            " process: it compares rounds alone. 'app:' in place of 'command:' runs a Server in this one.",
+            err=True,
+        )
     on_screen = not any(not file for _, file in reports)
     screen = None
     if on_screen:

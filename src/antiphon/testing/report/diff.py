@@ -76,8 +76,8 @@ Difference = TextDiff | ValueDiff
 def told_of(check: Check) -> tuple[str, Difference | None]:
     """Return what reports tell of a failed check: its sentence, and how its values differ.
 
-    There is no difference if no value is expected, or the sentence holds values that are not compared part by part. There
-    is no sentence if it says only what the difference shows.
+    There is no difference if no value is expected, or the sentence holds values that are not compared part by part.
+    There is no sentence if it says only what the difference shows.
     """
     expected, problem = check.expected, check.problem or UNTOLD
     if check.name in _RULES:
