@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 from click.exceptions import Exit
 
 from antiphon.cli import exit_codes
@@ -20,8 +21,8 @@ from antiphon.testing.report import FORMATS, render
 from antiphon.testing.report.escaping import counted, visible
 from antiphon.testing.suite.document import SuiteBroken, nearest
 from antiphon.testing.suite.format import duration, schema
-from antiphon.testing.suite.loading import find_suites, load_all
-from antiphon.testing.suite.model import Place, Selection, Suite, Summary, Target, parse_expression
+from antiphon.testing.suite.loading import find_suites, load_all, loads
+from antiphon.testing.suite.model import Selection, Suite, Summary, parse_expression
 from antiphon.testing.suite.runner import Settings, run
 from antiphon.testing.suite.server import SuiteServer, Unstarted
 from antiphon.testing.suite.starter import starting_suite
@@ -367,10 +368,10 @@ def init_tests_command(*, target: str, output: Path | None, header: tuple[str, .
     """
     if output is not None and output.exists() and not force:
         raise click.UsageError(f"{output} exists: --force overwrites it")
-    folder = (output or Path("suite.mcp.yaml")).absolute().parent
+    file = output or Path("suite.mcp.yaml")
+    folder = file.absolute().parent
     folder.mkdir(parents=True, exist_ok=True)
-    server = _server(target, header, folder)
-    text = exit_codes.run(_starting_suite(server, folder, era, output))
+    text = exit_codes.run(_starting_suite(_server(target, header, folder), file, era))
     if output is None:
         sys.stdout.write(text)
         return
@@ -378,29 +379,17 @@ def init_tests_command(*, target: str, output: Path | None, header: tuple[str, .
     click.echo(f"Wrote {output}. Run it with  antiphon test {output}", err=True)
 
 
-async def _starting_suite(server: dict[str, object], folder: Path, era: str, output: Path | None) -> str:
-    file = output or Path("suite.mcp.yaml")
+async def _starting_suite(server: dict[str, object], file: Path, era: str) -> str:
     try:
-        async with SuiteServer(_target(server, folder, file), era=era) as started:
+        # Loaded as it will be: JSON is YAML.
+        text = msgspec.json.encode({"server": server, "tests": [{"name": "any", "method": "server/discover"}]}).decode()
+        async with SuiteServer(loads(text, file).target, era=era) as started:
             started.client.prepare(Script(), timeout=60)
             return await starting_suite(started.client, server, file=str(file))
+    except SuiteBroken as broken:
+        raise exit_codes.Failed(str(broken)) from None
     except Unstarted as fault:
         raise exit_codes.Failed("\n".join(filter(None, [str(fault), fault.log]))) from None
-
-
-def _target(server: dict[str, object], folder: Path, file: Path) -> Target:
-    place = Place(file=file, line=1, column=1)
-    command = server.get("command")
-    headers = server.get("headers")
-    return Target(
-        place=place,
-        command=tuple(command) if isinstance(command, list) else (),
-        url=str(server.get("url", "")),
-        app=str(server.get("app", "")),
-        headers=headers if isinstance(headers, dict) else {},
-        # The folder of the suite may not exist yet.
-        cwd=Path(os.path.normpath(folder / str(server.get("cwd", "")))),
-    )
 
 
 def _server(text: str, header: tuple[str, ...], folder: Path) -> dict[str, object]:
