@@ -283,12 +283,11 @@ class Observer:
     def _executed(self, frame: FrameType, event: str, method: Any) -> Sighting | None:
         """See whether a statement in a database of sqlite3 has changed anything: to read is no effect."""
         sqlite3 = sys.modules.get("sqlite3")
-        holder = getattr(method, "__self__", None)
+        holder: Any = getattr(method, "__self__", None)
         if sqlite3 is None or not isinstance(holder, sqlite3.Connection | sqlite3.Cursor):
             return None
         try:
-            connection = holder.connection if isinstance(holder, sqlite3.Cursor) else holder
-            changes: int = connection.total_changes
+            changes: int = getattr(holder, "connection", holder).total_changes
         except sqlite3.ProgrammingError:  # it is closed
             return None
         if event == "c_call":
