@@ -289,7 +289,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(VALUES)
 def test_whatever_a_file_holds_it_is_a_suite_or_told_to_be_none(value: object):
     import msgspec
