@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -64,6 +64,21 @@ async def test_a_server_that_answers_otherwise_is_shown(tmp_path: Path) -> None:
     found = await verdicts(cassette, releases("Rolled out to"))
     assert [each.status for each in found] == ["same", "differs", "same"]
     assert '-          "text": "Deployed to prod",\n+          "text": "Rolled out to prod",' in found[1].diff
+
+
+async def test_a_server_that_repeats_its_arguments_as_json_is_the_same(tmp_path: Path) -> None:
+    app = Server("echo", version="1.0.0")
+
+    @app.tool
+    async def echo(given: dict[str, Any], ctx: Context) -> str:
+        """Say what came, and what was answered, in the order in which it came."""
+        return json.dumps([given, dict((await ctx.elicit("Sure?", Form)).unwrap())])
+
+    Form = TypedDict("Form", {"zeal": int, "age": int})
+    async with Client(Recorder(app, tmp_path / "a"), elicit=lambda _: Accepted({"zeal": 1, "age": 2})) as client:
+        heard = await client.call_tool("echo", {"given": {"b": 1, "a": {"z": 1, "y": 2}}})
+    assert heard.text == '[{"b": 1, "a": {"z": 1, "y": 2}}, {"zeal": 1, "age": 2}]'
+    assert [each.diff or each.status for each in await verdicts(Cassette.load(tmp_path / "a"), app)] == ["same"]
 
 
 async def test_notifications_count_unless_they_are_left_out(tmp_path: Path) -> None:

@@ -129,8 +129,6 @@ SCHEMA: Final = Path(__file__).with_name("schema.json")
 
 _KINDS: Final = WITHOUT_NUMBER | {"id", "progress", "state", "cursor", "elicitation", "task", "session"}
 _BLIND: Final = frozenset({"text", "integer", "number", "boolean"})
-_KEPT_IN_ORDER: Final = frozenset({"properties", "inputRequests"})
-"""Objects whose order users see: the fields of a form, the questions of a round."""
 
 
 class CassetteBroken(AntiphonError):
@@ -148,10 +146,10 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One message of the client or of the server, without its ``jsonrpc``."""
 
-    client: JsonObject | None = None
-    server: JsonObject | None = None
     party: int | None = msgspec.field(name="as", default=None)
     """The number of the client that sent it, from 1."""
+    client: JsonObject | None = None
+    server: JsonObject | None = None
     headers: dict[str, str] = {}
     status: int | None = None
     """The HTTP status, where it was not 200."""
@@ -168,9 +166,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One exchange, all its rounds: a request with what belongs to it, or what a server sent on its own."""
 
-    turns: list[Turn]
     session: str | None = None
     """The session of the older revisions that it belongs to."""
+    turns: list[Turn]
 
     @property
     def title(self) -> str:
@@ -210,7 +208,8 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     @property
     def is_old(self) -> bool:
         """Whether the server was of an older revision, which begins with ``initialize``."""
-        return any(entry.turns[0].message.get("method") == "initialize" for entry in self.entries)
+        openings = [entry for entry in self.entries if entry.turns[0].message.get("method") == "initialize"]
+        return any("result" in turn.message for entry in openings for turn in entry.turns)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file in one piece: a reader sees the old one or the new one."""
@@ -224,8 +223,11 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
             raise CassetteBroken(f"{file}: cannot be written: {fault.strerror}") from None
 
     def to_json(self) -> str:
-        """Return the text of the file, sorted and indented, so that two recordings can be compared line by line."""
-        return json.dumps(_sorted(msgspec.to_builtins(self)), indent=2, ensure_ascii=False) + "\n"
+        """Return the text of the file, indented. Messages keep the order of their fields on the wire.
+
+        A server may show that order, for example where it repeats its arguments as JSON text.
+        """
+        return json.dumps(msgspec.to_builtins(self), indent=2, ensure_ascii=False) + "\n"
 
 
 def title_of(message: JsonObject) -> str:
@@ -298,12 +300,3 @@ def _unknown(ref: Ref, entries: int) -> str | None:
     if ref.entry is not None and not 0 < ref.entry <= entries:
         return f"{ref}: there is no entry {ref.entry}"
     return None
-
-
-def _sorted(value: Any, *, keep: bool = False) -> Any:
-    if isinstance(value, dict):
-        names = list(value) if keep else sorted(value)
-        return {name: _sorted(value[name], keep=name in _KEPT_IN_ORDER) for name in names}
-    if isinstance(value, list):
-        return [_sorted(item) for item in value]
-    return value

@@ -19,6 +19,8 @@ _REPEATABLE: Final = (
     *("tools/list", "prompts/list", "resources/list", "resources/templates/list"),
 )
 """Requests that change nothing: a client may repeat them, and gets what was recorded last."""
+_GREETINGS: Final = ("server/discover", "ping")
+"""Requests that some clients begin with and others do not: answered even if not recorded, and not missed."""
 _TIME: Final = "2000-01-01T00:00:00Z"
 _FEATURES: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "completion": "completions"}
 
@@ -116,7 +118,8 @@ class Replay:
         return [
             entry
             for number, entry in enumerate(self._cassette.entries, 1)
-            if (number in self._unbegun or number in begun) and entry.turns[0].client is not None
+            if (number in self._unbegun or number in begun)
+            and (entry.turns[0].client or {}).get("method") not in (None, *_GREETINGS)
         ]
 
     def answer(self, client: ReplayClient, message: object) -> list[ReplayMessage]:
@@ -181,6 +184,8 @@ class Replay:
         first = entry.turns[0].client
         if first is None or first.get("method") != message.get("method"):
             return False
+        if first["method"] in _GREETINGS and all(turn.client is not None for turn in entry.turns):
+            return False  # an old server that was silent: the client need not wait for that again
         return entry.session is None or client.session in {None, entry.session} or message["method"] == "initialize"
 
     def _begin(self, number: int, client: ReplayClient) -> ReplayedEntry:
