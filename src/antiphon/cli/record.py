@@ -17,9 +17,8 @@ from antiphon.testing.report.escaping import visible
 
 if TYPE_CHECKING:
     from antiphon.testing.cassette.format import Cassette
-    from antiphon.testing.cassette.matching import Drift
     from antiphon.testing.cassette.recording import Recording
-    from antiphon.testing.cassette.replaying import Replay
+    from antiphon.testing.cassette.replaying import Drift, Replay
     from antiphon.testing.cassette.verifying import LiveServer, Verdict, Verification
 
 _target = click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")
@@ -251,7 +250,8 @@ def verify_command(
 
 
 def _live_server(peer: ServerTarget, headers: dict[str, str]) -> "LiveServer":
-    from antiphon.testing.cassette.verifying import LiveProcess, LiveUrl
+    from antiphon.testing.cassette.http import LiveUrl
+    from antiphon.testing.cassette.stdio import LiveProcess
 
     return LiveUrl(peer.text, headers=headers) if peer.command is None else LiveProcess(peer.command, cwd=peer.folder)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon import Server
+from antiphon.testing.cassette import Turn
 from antiphon.testing.cassette.recording import Recording
-from antiphon.testing.cassette.verifying import Received
 from antiphon.transports.memory import Memory
 from antiphon.types import JsonObject
 
@@ -78,18 +78,18 @@ class MemoryServer:
 
     def __init__(self, server: Server) -> None:
         self._memory = Memory(server)
-        self._came: asyncio.Queue[Received] = asyncio.Queue()
+        self._came: asyncio.Queue[Turn] = asyncio.Queue()
 
     async def open(self) -> None:
         await self._memory.open()
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers
-        reply = await self._memory.send(message, lambda told: self._came.put_nowait(Received(message=told)))
+        reply = await self._memory.send(message, lambda told: self._came.put_nowait(Turn(server=told)))
         if reply is not None:
-            self._came.put_nowait(Received(message=reply))
+            self._came.put_nowait(Turn(server=reply))
 
-    async def receive(self) -> Received:
+    async def receive(self) -> Turn:
         return await self._came.get()
 
     async def close(self) -> None:

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.testing.cassette import Cassette, CassetteBroken, Entry, Turn
-from antiphon.testing.cassette.format import (
-    SCHEMA,
+from antiphon.testing.cassette.format import SCHEMA, VERSION
+from antiphon.testing.cassette.placeholders import (
     TIME,
-    VERSION,
     Part,
     Ref,
     filled,

@@ -17,10 +17,10 @@ from conversation import META, Conversation, call, note, request, result, said
 
 from antiphon import Accepted, Client, Context, Refused, Server
 from antiphon.testing.cassette import Cassette
-from antiphon.testing.cassette.http import RecordingProxy, ReplayApp
+from antiphon.testing.cassette.http import LiveUrl, RecordingProxy, ReplayApp
 from antiphon.testing.cassette.recording import Recording
 from antiphon.testing.cassette.replaying import Replay
-from antiphon.testing.cassette.verifying import LiveUrl, Verification
+from antiphon.testing.cassette.verifying import Verification
 from antiphon.testing.suite.model import Place, Target
 from antiphon.testing.suite.server import SuiteServer
 

@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conversation import FORM, META, NO, YES, Conversation, asks, call, note, request, result, said
 
-from antiphon.testing.cassette.recording import Recording, read_json
+from antiphon.testing.cassette.placeholders import read_json
+from antiphon.testing.cassette.recording import Recording
 from antiphon.wire.revisions import KEY as KEY_OF_QUESTION
 from antiphon.wire.revisions import REQUEST
 

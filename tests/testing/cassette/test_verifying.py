@@ -13,8 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conversation import META, Conversation, MemoryServer, asks, call, note, result, said
 
 from antiphon import Accepted, Client, Context, Server
-from antiphon.testing.cassette import Cassette, CassetteBroken, Recorder
-from antiphon.testing.cassette.verifying import LiveProcess, LiveUrl, NotStarted, Received, Verdict, Verification
+from antiphon.testing.cassette import Cassette, CassetteBroken, Recorder, Turn
+from antiphon.testing.cassette.http import LiveUrl
+from antiphon.testing.cassette.stdio import LiveProcess
+from antiphon.testing.cassette.verifying import NotStarted, Verdict, Verification
 from antiphon.wire.revisions import KEY, REQUEST
 
 
@@ -116,7 +118,7 @@ class Chatty:
     """An old server on a wire, that asks for roots before it answers, and tells of changes."""
 
     def __init__(self) -> None:
-        self.came: list[Received] = []
+        self.came: list[Turn] = []
         self.heard: list[Any] = []
 
     async def open(self) -> None: ...
@@ -127,9 +129,9 @@ class Chatty:
         self.heard.append(message)
         if message.get("method") == "tools/call":
             aside = [{"id": 77, "method": "roots/list"}, note("tools/list_changed")]
-            self.came += [Received(message=each) for each in (*aside, said(message["id"], "done"))]
+            self.came += [Turn(server=each) for each in (*aside, said(message["id"], "done"))]
 
-    async def receive(self) -> Received:
+    async def receive(self) -> Turn:
         return self.came.pop(0)
 
 
@@ -228,7 +230,7 @@ class Scripted:
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
         self.heard: list[tuple[Any, Any]] = []
-        self._came: asyncio.Queue[Received] = asyncio.Queue()
+        self._came: asyncio.Queue[Turn] = asyncio.Queue()
 
     async def open(self) -> None: ...
 
@@ -238,9 +240,9 @@ class Scripted:
         self.heard.append((message, headers))
         if self.replies:
             reply = self.replies.pop(0)
-            self._came.put_nowait(Received(message=reply if "method" in reply else {**reply, "id": message["id"]}))
+            self._came.put_nowait(Turn(server=reply if "method" in reply else {**reply, "id": message["id"]}))
 
-    async def receive(self) -> Received:
+    async def receive(self) -> Turn:
         return await self._came.get()
 
 
@@ -347,9 +349,9 @@ class Asking(Scripted):
     async def send(self, message: Any, headers: Any) -> None:
         if "method" in message:
             self.request = message["id"]
-            self._came.put_nowait(Received(message=self.replies[0]))
+            self._came.put_nowait(Turn(server=self.replies[0]))
         else:
-            self._came.put_nowait(Received(message=said(self.request, "no")))
+            self._came.put_nowait(Turn(server=said(self.request, "no")))
 
 
 async def answered_by(wire: Scripted, tape: Conversation) -> list[Verdict]:

@@ -1,134 +1,28 @@
-"""The format of a cassette: a recorded conversation as a value and as a file, and its placeholders.
-
-``${state:1}`` stands for a value that changes with every run. ``${kind:number}`` belongs to the entry that it stands
-in, ``${kind:number@entry}`` to another one; ``${time}`` and ``${secret:name}`` belong to none. A text that is one
-placeholder stands for any value, a placeholder within a text for a part of it. ``${$}`` is a dollar sign where a brace,
-or a placeholder, comes next.
-"""
+"""The format of a cassette: a recorded conversation as a value and as a file."""
 
 import json
 import os
 import re
-import secrets
-import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.testing.cassette.replaced_values import MAX_DEPTH, is_too_deep, mapped, params_of, texts_in
-from antiphon.types import JsonObject
-
-PATTERN: Final = re.compile(r"\$\{(?:(\$)|([a-z]+)(?::([\w.-]+))?(?:@(\d+))?)\}")
-TIME: Final = re.compile(
-    r"\b\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d+)?(?:Z|[+-][0-2]\d:?[0-5]\d)?(?![\w:])"
+from antiphon.testing.cassette.placeholders import (
+    KINDS,
+    MAX_DEPTH,
+    WITHOUT_NUMBER,
+    Ref,
+    is_too_deep,
+    params_of,
+    refs_in,
 )
-"""A time as RFC 3339 writes it; also without its zone, as Python often does."""
-
-WITHOUT_NUMBER: Final = frozenset({"time", "secret"})
-
-
-class Ref(msgspec.Struct, frozen=True):
-    """A placeholder."""
-
-    kind: str
-    name: str = ""
-    entry: int | None = None
-    """The entry that it belongs to, from 1; None: the one that it stands in, or none at all."""
-
-    def __str__(self) -> str:
-        name = f":{self.name}" if self.name else ""
-        entry = "" if self.entry is None else f"@{self.entry}"
-        return f"${{{self.kind}{name}{entry}}}"
-
-
-Part: TypeAlias = str | Ref
-Lookup: TypeAlias = Callable[[Ref], Any]
-
-
-def written(parts: list[Part]) -> str:
-    """Return the text of a recording that has these parts; the literal ones may say anything."""
-    made: list[str] = []
-    for part, after in zip(parts, [*parts[1:], ""], strict=False):
-        if isinstance(part, Ref):
-            made.append(str(part))
-            continue
-        text = part.replace("${", "${$}{")
-        if text.endswith("$") and (isinstance(after, Ref) or after.startswith("{")):
-            text = f"{text[:-1]}${{$}}"
-        made.append(text)
-    return "".join(made)
-
-
-def parts_of(text: str) -> list[Part]:
-    """Split a text of a recording into literal parts and placeholders."""
-    if "${" not in text:
-        return [text]
-    parts: list[Part] = []
-    literal, at = "", 0
-    for found in PATTERN.finditer(text):
-        literal += text[at : found.start()]
-        at = found.end()
-        if found[1]:
-            literal += "$"
-            continue
-        if literal:
-            parts.append(literal)
-            literal = ""
-        parts.append(Ref(found[2], found[3] or "", int(found[4]) if found[4] else None))
-    literal += text[at:]
-    if literal or not parts:
-        parts.append(literal)
-    return parts
-
-
-def refs_in(value: Any) -> Iterator[Ref]:
-    """Yield all placeholders of a message, in the order of its texts."""
-    return (part for text in texts_in(value) for part in parts_of(text) if isinstance(part, Ref))
-
-
-def filled(pattern: Any, lookup: Lookup) -> Any:
-    """Return a recorded message with values for its placeholders."""
-    return mapped(pattern, lambda value, _: _filled_text(value, lookup) if isinstance(value, str) else value)
-
-
-def _filled_text(text: str, lookup: Lookup) -> Any:
-    values = [lookup(part) if isinstance(part, Ref) else part for part in parts_of(text)]
-    if len(values) == 1:
-        return values[0]
-    return "".join(value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in values)
-
-
-def literal(value: Any) -> Any:
-    """Return a message as a recording has it when nothing in it is a placeholder."""
-    return mapped(value, lambda item, _: written([item]) if isinstance(item, str) else item)
-
-
-def fresh(ref: Ref, ids: Iterator[int]) -> Any:
-    """Return a value for a placeholder that has none yet; unique where the other side has to repeat it."""
-    match ref.kind:
-        case "id" | "progress":
-            return next(ids)
-        case "integer":
-            return int(ref.name)
-        case "number":
-            return int(ref.name) + 0.5
-        case "boolean":
-            return False
-        case "elicitation" | "task":
-            return str(uuid.uuid4())
-        case _:
-            return f"{ref.kind}-{ref.name}-{secrets.token_urlsafe(18)}"
-
+from antiphon.types import JsonObject
 
 VERSION: Final = 1
 SCHEMA: Final = Path(__file__).with_name("schema.json")
 """The JSON Schema of the file, for editors and for other programs."""
-
-_KINDS: Final = WITHOUT_NUMBER | {"id", "progress", "state", "cursor", "elicitation", "task", "session"}
-_BLIND: Final = frozenset({"text", "integer", "number", "boolean"})
 
 
 class CassetteBroken(AntiphonError):
@@ -293,7 +187,7 @@ def _problem(turn: Turn, cassette: Cassette) -> str | None:
 
 
 def _unknown(ref: Ref, entries: int) -> str | None:
-    if ref.kind not in _KINDS | _BLIND:
+    if ref.kind not in KINDS:
         return f"{ref} is no placeholder that is known; a text that says so is written ${{$}}{str(ref)[1:]}"
     if ref.kind not in WITHOUT_NUMBER and not re.fullmatch(r"[1-9]\d*", ref.name):
         return f"{ref} needs a number, as in ${{{ref.kind}:1}}"
