@@ -107,10 +107,11 @@ class ReplayedEntry:
     def turn(self) -> Turn | None:
         return self.entry.turns[self.at] if self.at < len(self.entry.turns) else None
 
-    @property
-    def expected(self) -> JsonObject | None:
-        """The message that the client has to send now."""
-        return None if self.turn is None else self.turn.client
+    def awaited(self) -> Iterator[tuple[int, JsonObject]]:
+        """Yield the messages that the client may send now, with their indexes: the next one, and any answer."""
+        for index, turn in enumerate(self.entry.turns[self.at :], self.at):
+            if turn.client is not None and index not in self.done and (index == self.at or "method" not in turn.client):
+                yield index, turn.client
 
 
 class Candidate(NamedTuple):
@@ -153,14 +154,8 @@ class Replay:
         """Take a message of a client; return all messages that follow from it, to this client and to others."""
         self._replies = []
         for each in message if isinstance(message, list) else [message]:
-            if not isinstance(each, dict):
-                continue
-            if each.get("method") is None:
-                self._answered(client, each)
-            elif "id" in each:
-                self._requested(client, each)
-            else:
-                self._notified(client, each)
+            if isinstance(each, dict):
+                self._take(client, each)
         self._send_on_its_own(client)
         return self._replies
 
@@ -172,46 +167,69 @@ class Replay:
 
     # --- what clients send ----------------------------------------------------------------------------------------
 
-    def _requested(self, client: ReplayClient, message: JsonObject) -> None:
-        entry = self._continued(message) or self._beginning(client, message)
-        if entry is None:
-            self._unrecorded(client, message)
+    def _take(self, client: ReplayClient, message: JsonObject) -> None:
+        """Take a request, a notification, or the answer to a question that was put to the client during its call."""
+        if message.get("method") == "notifications/cancelled":
+            self.cancel(client, params_of(message).get("requestId"))
             return
-        entry.client = client
-        entry.request = message["id"]
-        client.asked[id_key(message["id"])] = entry
-        self._take(entry, entry.at, message)
-        entry.at += 1
-        self._play(entry)
+        kind = _kind(message)
+        asking = client.pushed.pop(id_key(message.get("id")), None) if kind == "answer" else None
+        found = self._awaiting(client, message) or self._beginning(client, message)
+        if found is not None:
+            entry, index = found
+            if kind == "request":
+                entry.client = client
+                entry.request = message["id"]
+                client.asked[id_key(message["id"])] = entry
+            self._bind(entry, index, message)
+            entry.done.add(index)
+            self._play(entry)
+        elif kind == "request":
+            self._unrecorded(client, message)
+        elif asking is not None and asking[0] in self._begun:
+            self._refuse(message, *asking)
 
-    def _continued(self, message: JsonObject) -> ReplayedEntry | None:
-        """Return the entry that a request goes on with."""
+    def _awaiting(self, client: ReplayClient, message: JsonObject) -> tuple[ReplayedEntry, int] | None:
+        """Return the entry that a message goes on with, and the index of its turn."""
+        kind = _kind(message)
         for entry in self._begun:
-            expected = entry.expected
-            if expected is not None and "id" in expected and "method" in expected:
-                ref, sent = params_of(expected).get("requestState"), params_of(message).get("requestState")
-                is_echo = ref is not None and sent is not None and self._known(ref, entry.number) == sent
-                if self._fits(entry.number, expected, message) or (is_echo and self._switch(entry, entry.at, message)):
-                    return entry
+            known = self._bindings.known(entry.number)
+            for index, recorded in entry.awaited() if kind == "request" or entry.client is client else ():
+                if _kind(recorded) != kind:
+                    continue
+                named, given = recorded.get("id"), message.get("id")
+                if kind == "request":
+                    named, given = params_of(recorded).get("requestState"), params_of(message).get("requestState")
+                is_named = named is not None and given is not None and filled(named, known) == given
+                is_it = (kind != "answer" or is_named) and self._fits(entry.number, recorded, message)
+                if is_it or (is_named and self._switch(entry, index, message)):
+                    return entry, index
         return None
 
-    def _beginning(self, client: ReplayClient, message: JsonObject) -> ReplayedEntry | None:
-        """Begin the first entry that is left and begins with this request."""
-        entries = list(self._unbegun.items())
-        if message["method"] in _REPEATABLE:
-            entries += reversed(list(enumerate(self._cassette.entries, 1)))
-        for number, entry in entries:
-            if self._is_for(entry, client, message) and self._fits(number, entry.turns[0].client, message):
-                return self._begin(number, client)
+    def _beginning(self, client: ReplayClient, message: JsonObject) -> tuple[ReplayedEntry, int] | None:
+        """Begin the first entry that is left and begins with this request, or with such a notification."""
+        numbers = list(self._unbegun)
+        if message.get("method") in _REPEATABLE:
+            numbers += range(len(self._cassette.entries), 0, -1)
+        for number in numbers:
+            if self._is_for(number, client, message):
+                return self._begin(number, client), 0
         return None
 
-    def _is_for(self, entry: Entry, client: ReplayClient, message: JsonObject) -> bool:
+    def _is_for(self, number: int, client: ReplayClient, message: JsonObject) -> bool:
+        entry, kind = self._cassette.entries[number - 1], _kind(message)
         first = entry.turns[0].client
-        if first is None or first.get("method") != message.get("method"):
+        if first is None or kind == "answer" or (_kind(first), first.get("method")) != (kind, message["method"]):
             return False
         if first["method"] in _GREETINGS and all(turn.client is not None for turn in entry.turns):
             return False  # an old server that was silent: the client need not wait for that again
-        return entry.session is None or client.session in {None, entry.session} or message["method"] == "initialize"
+        if (
+            entry.session is not None
+            and client.session not in {None, entry.session}
+            and first["method"] != "initialize"
+        ):
+            return False
+        return kind == "notification" or self._fits(number, first, message)
 
     def _begin(self, number: int, client: ReplayClient) -> ReplayedEntry:
         entry = ReplayedEntry(number, self._cassette.entries[number - 1], client)
@@ -223,49 +241,7 @@ class Replay:
             client.session = entry.entry.session
         return entry
 
-    def _answered(self, client: ReplayClient, message: JsonObject) -> None:
-        """Take the answer to a question that was put to the client while its call was open."""
-        entry, key = client.pushed.pop(id_key(message.get("id")), (None, None))
-        if entry is None or entry not in self._begun:
-            return
-        for index, turn in enumerate(entry.entry.turns[entry.at :], entry.at):
-            recorded = turn.client
-            if recorded is None or "method" in recorded or index in entry.done:
-                continue
-            if self._known(recorded.get("id"), entry.number) != message.get("id"):
-                continue
-            if self._fits(entry.number, recorded, message) or self._switch(entry, index, message):
-                entry.done.add(index)
-                self._take(entry, index, message)
-                self._play(entry)
-                return
-            self._refuse(entry, message, [Candidate(entry.number, index + 1, recorded)], key)
-            return
-        self._refuse(entry, message, [], key)
-
-    def _notified(self, client: ReplayClient, message: JsonObject) -> None:
-        """Take a notification; one that was not recorded is ignored."""
-        if message["method"] == "notifications/cancelled":
-            self.cancel(client, params_of(message).get("requestId"))
-            return
-        for entry in self._begun:
-            expected = entry.expected
-            is_notification = expected is not None and "id" not in expected
-            if is_notification and entry.client is client and self._fits(entry.number, expected, message):
-                entry.at += 1
-                self._play(entry)
-                return
-        for number, recorded in self._unbegun.items():
-            if self._is_for(recorded, client, message) and "id" not in (recorded.turns[0].client or {}):
-                entry = self._begin(number, client)
-                entry.at += 1
-                self._play(entry)
-                return
-
     # --- whether it was recorded ----------------------------------------------------------------------------------
-
-    def _known(self, pattern: Any, entry: int) -> Any:
-        return filled(pattern, self._bindings.known(entry))
 
     def _fits(self, entry: int, recorded: JsonObject | None, message: JsonObject) -> bool:
         known = self._bindings.known(entry)
@@ -298,10 +274,9 @@ class Replay:
             return True
         return False
 
-    def _take(self, entry: ReplayedEntry, index: int, message: JsonObject) -> None:
+    def _bind(self, entry: ReplayedEntry, index: int, message: JsonObject) -> None:
         """Remember the values that the placeholders of a client's turn have this time."""
-        recorded = entry.entry.turns[index].client
-        assert recorded is not None
+        recorded = entry.entry.turns[index].message
         match = Match(self._bindings.known(entry.number))
         match.fits(content(recorded), content(message))
         own = [(recorded.get("id"), message.get("id"))]
@@ -326,8 +301,8 @@ class Replay:
 
     def _is_wanted(self, entry: ReplayedEntry, recorded: JsonObject) -> bool:
         """Return False for progress to a client that gave no token."""
-        token = params_of(recorded).get(PROGRESS_TOKEN)
-        return recorded.get("method") != "notifications/progress" or self._known(token, entry.number) is not UNBOUND
+        token = filled(params_of(recorded).get(PROGRESS_TOKEN), self._bindings.known(entry.number))
+        return recorded.get("method") != "notifications/progress" or token is not UNBOUND
 
     def _send(self, entry: ReplayedEntry, turn: Turn) -> None:
         made = self._bindings.made(entry.number)
@@ -414,8 +389,8 @@ class Replay:
 
     def _candidates(self, message: JsonObject) -> Iterator[Candidate]:
         for begun in self._begun:
-            if begun.expected is not None:
-                yield Candidate(begun.number, begun.at + 1, begun.expected)
+            for index, recorded in begun.awaited():
+                yield Candidate(begun.number, index + 1, recorded)
         is_retry = "requestState" in params_of(message)
         for number, entry in enumerate(self._cassette.entries, 1):
             for index, turn in enumerate(entry.turns):
@@ -455,10 +430,16 @@ class Replay:
         place = f"recorded in entry {near.entry}, turn {near.turn}"
         return Drift(title=title_of(message), reason=reason, diff=diff_of(recorded, shown, place, "sent now"))
 
-    def _refuse(self, entry: ReplayedEntry, message: JsonObject, candidates: list[Candidate], key: str | None) -> None:
+    def _refuse(self, message: JsonObject, entry: ReplayedEntry, key: str | None) -> None:
         """End a call whose question was answered in another way."""
         self._end(entry)
         entry.client.asked.pop(id_key(entry.request), None)
+        known = self._bindings.known(entry.number)
+        candidates = [
+            Candidate(entry.number, index + 1, recorded)
+            for index, recorded in entry.awaited()
+            if filled(recorded.get("id"), known) == message.get("id")
+        ]
         drift = self._drift_from(message, candidates, "the answer is not the one that was recorded", key)
         named = msgspec.structs.replace(drift, title=f"{entry.entry.title}, an answer")
         self._drift(entry.client, entry.request, named)
@@ -472,6 +453,12 @@ class Replay:
     def _reply(self, client: ReplayClient, request: Any, made: JsonObject) -> None:
         reply: JsonObject = {"jsonrpc": "2.0", "id": request, **made}
         self._replies.append(ReplayMessage(client=client, message=reply, to=request, is_reply=True))
+
+
+def _kind(message: JsonObject) -> str:
+    if message.get("method") is None:
+        return "answer"
+    return "request" if "id" in message else "notification"
 
 
 def _without_state(message: JsonObject) -> JsonObject:
