@@ -1,7 +1,6 @@
 """What both sides say, in a few words; and a server in memory as a wire."""
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from antiphon import Server
@@ -76,21 +75,18 @@ class Conversation:
 class MemoryServer:
     """A server in memory, as a verification speaks to it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, came: Callable[[Turn], None]) -> None:
         self._memory = Memory(server)
-        self._came: asyncio.Queue[Turn] = asyncio.Queue()
+        self._came = came
 
     async def open(self) -> None:
         await self._memory.open()
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers
-        reply = await self._memory.send(message, lambda told: self._came.put_nowait(Turn(server=told)))
+        reply = await self._memory.send(message, lambda told: self._came(Turn(server=told)))
         if reply is not None:
-            self._came.put_nowait(Turn(server=reply))
-
-    async def receive(self) -> Turn:
-        return await self._came.get()
+            self._came(Turn(server=reply))
 
     async def close(self) -> None:
         await self._memory.close()

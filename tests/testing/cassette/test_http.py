@@ -81,7 +81,7 @@ async def test_a_conversation_is_recorded_twice_the_same_and_played(app: Server,
     replay, url = played(live, tapes[0].cassette)
     assert await talk(url, era) == heard[0]
     assert (replay.drifts, replay.unplayed) == ([], [])
-    verification = Verification(tapes[0].cassette, lambda: LiveUrl(target))
+    verification = Verification(tapes[0].cassette, lambda came: LiveUrl(target, came))
     assert [each.diff or each.status async for each in verification.verdicts()] == ["same"] * len(
         tapes[0].cassette.entries
     )

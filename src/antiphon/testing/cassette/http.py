@@ -37,11 +37,7 @@ class LocalApp:
         self._hosts = AllowList({*LOCAL_HOSTS, *hosts})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            for moment in ("startup", "shutdown"):
-                await receive()
-                await send({"type": f"lifespan.{moment}.complete"})
-        elif scope["type"] == "http":
+        if scope["type"] == "http":
             raw = dict(scope["headers"])
             origin = raw.get(b"origin")
             is_admitted = self._hosts.admits(raw.get(b"host"), url=False)
@@ -385,9 +381,11 @@ async def _stream(inbox: Inbox, send: Send, first: ReplayMessage | None = None) 
 class LiveUrl:
     """A LiveServer behind a URL."""
 
-    def __init__(self, url: str, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, came: Callable[[Turn | CallFailed], None], headers: Mapping[str, str] | None = None
+    ) -> None:
         self._link = HttpLink(url, headers=headers)
-        self._inbox: asyncio.Queue[Turn | CallFailed] = asyncio.Queue()
+        self._came = came
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: dict[str, str] = {}
 
@@ -404,9 +402,6 @@ class LiveUrl:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def receive(self) -> Turn | CallFailed:
-        return await self._inbox.get()
-
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -422,12 +417,12 @@ class LiveUrl:
             reader = ResponseReader(response)
             while chunk := await response.next_chunk():
                 for turn in reader.feed(chunk):
-                    self._inbox.put_nowait(turn)
+                    self._came(turn)
             for turn in reader.end() if verb == "POST" else ():
-                self._inbox.put_nowait(turn)
+                self._came(turn)
             answered = True
         except (CallFailed, ValueError) as fault:
-            self._inbox.put_nowait(Disconnected(str(fault)))
+            self._came(Disconnected(str(fault)))
         finally:
             if response is not None:
                 self._link.give_back(response, answered=answered)

@@ -31,7 +31,7 @@ from antiphon.testing.cassette.placeholders import (
     volatile_in,
     written,
 )
-from antiphon.testing.cassette.secrets import LEAST, LONG, FieldSelector, Redaction, forms, wherever
+from antiphon.testing.cassette.secrets import LEAST, LONG, FieldSelector, Redaction, forms
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import (
     CLIENT_CAPABILITIES,
@@ -82,7 +82,6 @@ class CassetteBuilder:
         self._numbers: dict[tuple[int, str], int] = {}
         self._refs: dict[tuple[int, str, str, Any], Ref] = {}
         """By entry (0: any), kind, owner and value."""
-        self._followed: dict[str, Ref] = {}
         self._times: set[str] = set()
         self._parties: list[Party] = []
         self._sessions: dict[str, str] = {}
@@ -171,11 +170,8 @@ class CassetteBuilder:
         return made
 
     def _text(self, text: str, side: Side, entry: int, place: Place = ()) -> str:
-        """Return the pattern of a text: without secrets, values that were blinded, and times."""
+        """Return the pattern of a text: without secrets, what is followed, and times."""
         parts = self._redaction.split(text, place)
-        if self._followed:
-            longest_first = sorted(self._followed, key=len, reverse=True)
-            parts = split(parts, re.compile("|".join(map(wherever, longest_first))), self._followed.get)
         if not self._keep_times:
             parts = split(parts, TIME, lambda found: self._time(found, side))
         return _written(parts, entry)
@@ -200,7 +196,7 @@ class CassetteBuilder:
         number = self._numbers[entry, kind] = self._numbers.get((entry, kind), 0) + 1
         ref = self._refs[entry, *key] = self._refs[0, *key] = Ref(kind, str(number), entry)
         if kind in _FOLLOWED and isinstance(value, str) and len(value) >= LONG:
-            self._followed[value] = ref
+            self._redaction.follow([value], ref)
         return ref
 
 

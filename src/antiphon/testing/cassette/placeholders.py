@@ -12,7 +12,7 @@ import re
 import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -234,16 +234,6 @@ def literal(value: Any) -> Any:
 # --- where the protocol has values that change with every run -----------------------------------------------------
 
 
-class Volatile(NamedTuple):
-    """A value that changes with every run."""
-
-    place: Place
-    kind: str
-    value: Any
-    owner: Side
-    """Who made it: the same number may be an id of the client's and one of the server's."""
-
-
 _RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 _VOLATILE: Final = [
     (read_path(path), kind, owner, only)
@@ -268,18 +258,21 @@ _VOLATILE: Final = [
 """Where the protocol has such values, of what kind, whose they are, and the only method, or side, that has them."""
 
 
-def volatile_in(message: JsonObject, side: Side) -> Iterator[Volatile]:
-    """Yield the protocol's own values that change with every run, in a message of this side."""
+def volatile_in(message: JsonObject, side: Side) -> Iterator[tuple[Place, str, Any, Side]]:
+    """Yield the protocol's own values that change with every run, in a message of this side.
+
+    With each its place, its kind, and who made it: the same number may be an id of the client's and of the server's.
+    """
     receiver: Side = "server" if side == "client" else "client"
     owners: dict[str, Side] = {"sender": side, "receiver": receiver, "client": "client"}
     method = message.get("method")
     if message.get("id") is not None:
-        yield Volatile(("id",), "id", message["id"], side if method is not None else receiver)
+        yield ("id",), "id", message["id"], side if method is not None else receiver
     for path, kind, owner, only in _VOLATILE:
         for place in places_of(path, message) if only in (None, method, side) else ():
             value = value_at(message, place)
             if type(value) in TYPES.get(kind, (str,)):
-                yield Volatile(place, kind, value, owners[owner])
+                yield place, kind, value, owners[owner]
 
 
 # --- what placeholders stand for this time ------------------------------------------------------------------------

@@ -159,8 +159,8 @@ class Redaction:
         self._headers = HEADERS | {name.lower() for name in named}
         self._names: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
-        self._values: dict[str, str] = {}
-        """What to look for in texts, in all its forms, with the names."""
+        self._values: dict[str, Ref] = {}
+        """What to look for in texts, in all its forms."""
         self._pattern: re.Pattern[str] | None = None
 
     def learn(self, message: JsonObject, headers: Mapping[str, str], key: str | None = None) -> None:
@@ -187,10 +187,14 @@ class Redaction:
     def learn_value(self, base: str, value: object) -> None:
         """Remember a secret under a name."""
         text = str(value)
-        name = self._named(_plain(base), text)
+        ref = Ref("secret", self._named(_plain(base), text))
         if _is_findable(text):
-            self._values |= {form: name for form in forms(text) if form not in self._values}
-            self._pattern = None
+            self.follow(forms(text), ref)
+
+    def follow(self, texts: Iterable[str], ref: Ref) -> None:
+        """Replace these from now on wherever they are, unless they stand for something else already."""
+        self._values |= {text: ref for text in texts if text not in self._values}
+        self._pattern = None
 
     def marks(self, message: JsonObject, key: str | None = None) -> dict[Place, Ref]:
         """Return where a message has secrets."""
@@ -198,7 +202,7 @@ class Redaction:
         return {place: Ref("secret", self._named(self._base(place, key), str(value))) for place, value in found}
 
     def split(self, text: str, place: Place = ()) -> list[Part]:
-        """Split a text at its secrets: the fields of JSON, and values that are known."""
+        """Split a text at its secrets: the fields of JSON, and values that are followed."""
         parts: list[Part] = []
         at = 0
         for field in self._fields(text):
@@ -206,17 +210,15 @@ class Redaction:
             at = field.end
         if at < len(text) or not parts:
             parts.append(text[at:])
-        is_uri = is_protocols(place) and place[-1] == "uri"
-        if not self._values or (is_protocols(place) and not is_uri):
-            return parts  # the protocol's own words are never secrets
-        if self._pattern is None:
-            self._pattern = re.compile("|".join(map(wherever, sorted(self._values, key=len, reverse=True))))
+        if self._values and self._pattern is None:
+            self._pattern = re.compile("|".join(map(_wherever, sorted(self._values, key=len, reverse=True))))
 
         def ref_of(found: str) -> Ref | None:
-            is_name = is_uri and (len(found) < LONG or found == text)
-            return None if is_name else Ref("secret", self._values[found])
+            # The protocol's own words are never secrets; a long secret within a URI is one.
+            ref, is_part = self._values[found], place[-1:] == ("uri",) and len(found) >= LONG and found != text
+            return None if ref.kind == "secret" and is_protocols(place) and not is_part else ref
 
-        return split(parts, self._pattern, ref_of)
+        return parts if self._pattern is None else split(parts, self._pattern, ref_of)
 
     def masked(self, shown: Any, message: JsonObject, key: str | None = None) -> Any:
         """Return what is to be shown of a message without its secrets and those that are known."""
@@ -267,7 +269,7 @@ class Redaction:
         return self._names[base, text]
 
 
-def wherever(text: str) -> str:
+def _wherever(text: str) -> str:
     """Return an expression that finds a text; a short one as a whole word only."""
     return re.escape(text) if len(text) >= LONG else rf"(?<!\w){re.escape(text)}(?!\w)"
 

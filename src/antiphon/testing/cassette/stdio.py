@@ -1,6 +1,5 @@
 """Record, replay and verify on standard streams."""
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -41,23 +40,20 @@ def replay_on_stdio(replay: Replay) -> None:
 class LiveProcess:
     """A LiveServer that is started, and spoken to on its standard streams. It gets the environment of this process."""
 
-    def __init__(self, command: Sequence[str], *, cwd: str | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], came: Callable[[Turn | CallFailed], None], cwd: str | None = None
+    ) -> None:
         self._child = ChildLink(command, env=os.environ, cwd=cwd, on_stray_line=lambda _: None)
-        self._inbox: asyncio.Queue[Turn | CallFailed] = asyncio.Queue()
+        self._came = came
         self._process: Process | None = None
 
     async def open(self) -> None:
-        self._process = await self._child.start(
-            lambda message: self._inbox.put_nowait(Turn(server=message)), self._inbox.put_nowait
-        )
+        self._process = await self._child.start(lambda message: self._came(Turn(server=message)), self._came)
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers
         assert self._process is not None
         self._process.send(message)
-
-    async def receive(self) -> Turn | CallFailed:
-        return await self._inbox.get()
 
     async def close(self) -> None:
         if self._process is not None:

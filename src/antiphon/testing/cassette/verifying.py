@@ -2,9 +2,8 @@
 
 import asyncio
 import itertools
-import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -37,17 +36,24 @@ class NotStarted(Disconnected):
 
 
 class LiveServer(Protocol):
-    """A connection to a server of any revision: messages out, and all that comes in."""
+    """A connection to a server of any revision. It is made with a callback for all that comes in."""
 
     async def open(self) -> None: ...
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None: ...
 
-    async def receive(self) -> Turn | CallFailed:
-        """Return a message, an HTTP response without one, or why nothing more comes."""
-        ...
-
     async def close(self) -> None: ...
+
+
+Came: TypeAlias = Turn | CallFailed
+"""What comes in: a message, an HTTP response without one, or why nothing more comes."""
+
+
+class _Connection(NamedTuple):
+    """A live server, and what came from it."""
+
+    server: LiveServer
+    inbox: asyncio.Queue[Came]
 
 
 class Verification:
@@ -56,7 +62,7 @@ class Verification:
     def __init__(
         self,
         cassette: Cassette,
-        connect: Callable[[], LiveServer],
+        connect: Callable[[Callable[[Came], None]], LiveServer],
         *,
         secrets: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -67,7 +73,7 @@ class Verification:
         self._connect = connect
         self._timeout = timeout
         self._notifications = notifications
-        self._servers: dict[str | None, LiveServer] = {}
+        self._servers: dict[str | None, _Connection] = {}
         """By session."""
         self._revisions: dict[str | None, str] = {}
         self._received_any = False
@@ -85,8 +91,7 @@ class Verification:
         }
         """The secrets that were given, by name: a header's value has its parts beside it."""
         self._learn({Ref("secret", name): value for name, value in self._given.items()})
-        self._missing = self._not_sent(sent - self._given.keys())
-        self._check_secrets()
+        self._check_secrets(sent)
 
     async def verdicts(self) -> AsyncIterator[Verdict]:
         """Yield a verdict for each entry, in their order; raise NotStarted if the server never answers."""
@@ -99,27 +104,27 @@ class Verification:
                     reason = str(fault) if isinstance(fault, Disconnected) else "The server sent what is no message"
                     if not self._received_any:
                         raise NotStarted(reason) from None
-                    server = self._servers.pop(entry.session, None)
-                    if server is not None:
-                        await server.close()
+                    if entry.session in self._servers:
+                        await self._servers.pop(entry.session).server.close()
                     yield Verdict(number=number, title=entry.title, status="differs", reason=reason)
         finally:
-            for server in self._servers.values():
-                await server.close()
+            for connection in self._servers.values():
+                await connection.server.close()
 
     async def _verdict(self, number: int, entry: Entry) -> Verdict:
         why = _unverifiable(entry)
         if why is not None:
             return Verdict(number=number, title=entry.title, status="skipped", reason=why)
         if entry.session not in self._servers:
-            server = self._connect()
+            inbox: asyncio.Queue[Came] = asyncio.Queue()
+            server = self._connect(inbox.put_nowait)
             await server.open()
-            self._servers[entry.session] = server
-        server = self._servers[entry.session]
+            self._servers[entry.session] = _Connection(server, inbox)
+        connection = self._servers[entry.session]
         request: Any = None
         for is_clients, turns in itertools.groupby(entry.turns, lambda turn: turn.client is not None):
             if not is_clients:
-                verdict = await self._compare(server, number, entry, list(turns), request)
+                verdict = await self._compare(connection, number, entry, list(turns), request)
                 if verdict is not None:
                     return verdict
                 continue
@@ -127,7 +132,7 @@ class Verification:
                 message = self._message(turn, number)
                 if "method" in message and "id" in message:
                     request = message["id"]
-                await server.send(message, self._headers(turn, message, entry.session, number))
+                await connection.server.send(message, self._headers(turn, message, entry.session, number))
         return Verdict(number=number, title=entry.title, status="same")
 
     # --- what is sent ---------------------------------------------------------------------------------------------
@@ -182,34 +187,27 @@ class Verification:
         headers = [party.headers for party in self._cassette.clients] + [turn.headers for turn in turns]
         return {ref.name for ref in refs_in(headers) if ref.kind == "secret"}
 
-    def _not_sent(self, headers: set[str]) -> set[Ref]:
-        """Return the secrets that come with headers which are not sent. A server cannot repeat them: nothing fits."""
-        turns = [turn.server for entry in self._cassette.entries for turn in entry.turns]
-        found = {ref for ref in refs_in(turns) if ref.kind == "secret" and ref.name.partition(".")[0] in headers}
-        self._bindings.bind(0, {ref: secrets.token_hex() for ref in found})
-        return found
-
-    def _check_secrets(self) -> None:
+    def _check_secrets(self, headers: set[str]) -> None:
+        """Raise CassetteBroken for a secret that the client has to know: to send it, or because its header was sent."""
         told = set(self._given)
         for number, entry in enumerate(self._cassette.entries, 1):
-            if _unverifiable(entry) is not None:
-                continue
-            for turn in entry.turns:
-                told |= {ref.name for ref in refs_in(turn.server) if ref.kind == "secret"}
-                for ref in refs_in(turn.client):
+            for turn in entry.turns if _unverifiable(entry) is None else ():
+                repeated = [ref for ref in refs_in(turn.server) if ref.kind == "secret"]
+                told |= {ref.name for ref in repeated if ref.name.partition(".")[0] not in headers}
+                for ref in (*repeated, *refs_in(turn.client)):
                     if ref.kind == "secret" and ref.name not in told:
                         raise CassetteBroken(
-                            f"entry {number} ({entry.title}) sends {ref}, which was not recorded:"
-                            f" give it with --secret {ref.name}=VALUE"
+                            f"entry {number} ({entry.title}) has {ref}, which was not recorded:"
+                            f" give it with --secret {ref.name.partition('.')[0]}=VALUE"
                         )
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
     async def _compare(
-        self, server: LiveServer, number: int, entry: Entry, expected: list[Turn], request: Any
+        self, connection: _Connection, number: int, entry: Entry, expected: list[Turn], request: Any
     ) -> Verdict | None:
         """Return None if what comes is what was recorded."""
-        came = await self._received(server, expected, request)
+        came = await self._received(connection, expected, request)
         if not self._notifications:
             expected = [turn for turn in expected if not _is_notification(turn)]
             came = [turn for turn in came if not _is_notification(turn)]
@@ -225,13 +223,10 @@ class Verification:
         pairs = zip(match.shown(recorded, actual), actual, strict=True)
         shown = [self._redaction.masked(each, message) for each, message in pairs]
         diff = diff_of(recorded, shown, f"recorded in entry {number}", "came now")
-        missing = next((ref for ref in refs_in(recorded) if ref in self._missing), None)
-        reason = "" if missing is None else f"it repeats {missing}, which was not sent: --header or --secret gives it"
-        if came and came[-1] == _SILENCE:
-            reason = "the server did not answer in time"
+        reason = "the server did not answer in time" if came and came[-1] == _SILENCE else ""
         return Verdict(number=number, title=entry.title, status="differs", reason=reason, diff=diff)
 
-    async def _received(self, server: LiveServer, expected: list[Turn], request: Any) -> list[Turn]:
+    async def _received(self, connection: _Connection, expected: list[Turn], request: Any) -> list[Turn]:
         """Return what the server sends up to its reply, or up to as many questions as it had."""
         questions = sum(_is_question(turn.message) for turn in expected)
         is_last = any("method" not in turn.message for turn in expected)
@@ -239,14 +234,14 @@ class Verification:
         try:
             async with asyncio.timeout(self._timeout):
                 while is_last or questions > 0:
-                    turn = await server.receive()
+                    turn = await connection.inbox.get()
                     if isinstance(turn, CallFailed):
                         raise turn
                     self._received_any = True
                     message = turn.message
                     if is_too_deep(message):
                         raise PeerBroken("The server sent a message that is nested too deep")
-                    if await self._is_aside(server, message, expected):
+                    if await self._is_aside(connection.server, message, expected):
                         continue
                     came.append(turn)
                     if "method" not in message and message.get("id") in (request, None):
