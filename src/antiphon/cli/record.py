@@ -18,9 +18,10 @@ from antiphon.testing.report.escaping import visible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from antiphon.testing.cassette.drift import Drift
     from antiphon.testing.cassette.format import Cassette
     from antiphon.testing.cassette.recording import Recording
-    from antiphon.testing.cassette.replaying import Drift, Replay
+    from antiphon.testing.cassette.replaying import Replay
     from antiphon.testing.cassette.verifying import Came, LiveServer, Verdict, Verification
 
 _target = click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")

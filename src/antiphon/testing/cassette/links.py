@@ -8,9 +8,10 @@ from msgspec import structs
 
 from antiphon import eras
 from antiphon.errors import Disconnected, Refused
+from antiphon.testing.cassette.drift import Drift, Drifted
 from antiphon.testing.cassette.format import Cassette, Entry, Turn
 from antiphon.testing.cassette.recording import Recording
-from antiphon.testing.cassette.replaying import Drift, Drifted, Inboxes, Replay, ReplayClient, ReplayMessage
+from antiphon.testing.cassette.replaying import Inboxes, Replay, ReplayClient, ReplayMessage
 from antiphon.testing.cassette.secrets import Redaction
 from antiphon.transports.link import Around, Link, OnNotification, refusal, tell
 from antiphon.types import JsonObject

@@ -304,10 +304,6 @@ class Bindings:
     def bind(self, entry: int, values: dict[Ref, Any]) -> None:
         self._values |= {_absolute(ref, entry): value for ref, value in values.items()}
 
-    def renew(self, refs: Iterator[Ref], entry: int) -> None:
-        """Give placeholders a fresh value, whatever they had."""
-        self.bind(entry, {ref: self._fresh(_absolute(ref, entry)) for ref in refs})
-
     def clear(self, entry: int) -> None:
         """Forget the values of an entry."""
         self._values = {ref: value for ref, value in self._values.items() if ref.entry != entry}

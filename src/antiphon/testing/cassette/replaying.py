@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-import difflib
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final
 
 import msgspec
 
-from antiphon.errors import AntiphonError
-from antiphon.testing.cassette.format import Cassette, Entry, Turn, title_of
-from antiphon.testing.cassette.patterns import Match, content, diff_of, key_of
+from antiphon.testing.cassette.drift import Candidate, Drift, drift_from, drift_of_request
+from antiphon.testing.cassette.format import Cassette, Entry, Turn
+from antiphon.testing.cassette.patterns import Match, content, key_of
 from antiphon.testing.cassette.placeholders import UNBOUND, Bindings, filled, id_key, meta_of, params_of, refs_in
-from antiphon.testing.cassette.secrets import Redaction
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN, PROTOCOL_VERSION, REQUEST, REVISION, SERVER_INFO
 
@@ -26,30 +24,6 @@ _REPEATABLE: Final = (
 )
 """Requests that change nothing: a client may repeat them, and gets what was recorded last."""
 _FEATURES: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "completion": "completions"}
-_LONGEST: Final = 4_000
-"""Characters of a message that are compared to find the nearest recorded one."""
-
-
-class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that the recording does not have."""
-
-    title: str
-    """What was sent: ``tools/call deploy``."""
-    reason: str
-    """In one sentence."""
-    diff: str = ""
-    """What was recorded against what was sent; empty where nothing near was recorded."""
-
-    def __str__(self) -> str:
-        return f"{self.title}: {self.reason}" + (f"\n{self.diff}" if self.diff else "")
-
-
-class Drifted(AntiphonError):
-    """A conversation did not go as it was recorded; ``drifts`` says how."""
-
-    def __init__(self, drifts: Iterable[Drift]) -> None:
-        self.drifts = tuple(drifts)
-        super().__init__("\n".join(map(str, self.drifts)))
 
 
 class ReplayClient:
@@ -112,15 +86,6 @@ class ReplayedEntry:
         for index, turn in enumerate(self.entry.turns[self.at :], self.at):
             if turn.client is not None and index not in self.done and (index == self.at or "method" not in turn.client):
                 yield index, turn.client
-
-
-class Candidate(NamedTuple):
-    """A recorded message that could have been meant."""
-
-    entry: int
-    turn: int
-    """Both from 1."""
-    message: JsonObject
 
 
 class Replay:
@@ -357,9 +322,7 @@ class Replay:
     def _unrecorded(self, client: ReplayClient, message: JsonObject) -> None:
         made = self._greeting(message)
         if made is None:
-            candidates = list(self._candidates(message))
-            drift = self._drift_from(message, candidates, self._reason(message, candidates))
-            self._drift(client, message["id"], drift)
+            self._drift(client, message["id"], drift_of_request(message, list(self._candidates(message))))
         else:
             self._reply(client, message["id"], made)
 
@@ -390,45 +353,12 @@ class Replay:
     def _candidates(self, message: JsonObject) -> Iterator[Candidate]:
         for begun in self._begun:
             for index, recorded in begun.awaited():
-                yield Candidate(begun.number, index + 1, recorded)
+                yield Candidate(begun.number, index + 1, recorded, self._bindings.known(begun.number))
         is_retry = "requestState" in params_of(message)
         for number, entry in enumerate(self._cassette.entries, 1):
             for index, turn in enumerate(entry.turns):
                 if turn.client is not None and (index == 0 or is_retry):
-                    yield Candidate(number, index + 1, turn.client)
-
-    def _reason(self, message: JsonObject, candidates: list[Candidate]) -> str:
-        same = [each for each in candidates if each.message.get("method") == message["method"]]
-        if not same:
-            methods = sorted({title_of({"method": each.message.get("method")}) for each in candidates})
-            return f"no such request was recorded; there are {', '.join(methods) or 'none at all'}"
-        times = sum(self._fits(each.entry, each.message, message) for each in same)
-        if times:
-            return f"it was recorded {'once' if times == 1 else f'{times} times'}, and this is one more"
-        stateful = [each for each in same if "requestState" in params_of(each.message)]
-        if any(self._fits(each.entry, _without_state(each.message), _without_state(message)) for each in stateful):
-            if params_of(message).get("requestState") is None:
-                return "it brings no requestState back, and the one that was recorded does"
-            return "its requestState is not the one that this replay gave out"
-        return "it is not what was recorded"
-
-    def _drift_from(
-        self, message: JsonObject, candidates: list[Candidate], reason: str, key: str | None = None
-    ) -> Drift:
-        """Show how a message differs from the nearest candidate; ``key`` is that of the question which it answers."""
-        same = [each for each in candidates if each.message.get("method") == message.get("method")]
-        if not same:
-            return Drift(title=title_of(message), reason=reason)
-        sent = content(message)
-
-        def alike(candidate: Candidate) -> float:
-            return difflib.SequenceMatcher(None, _compact(sent), _compact(content(candidate.message))).quick_ratio()
-
-        near = max(same, key=alike)
-        recorded = content(near.message)
-        shown = Redaction().masked(Match(self._bindings.known(near.entry)).shown(recorded, sent), sent, key)
-        place = f"recorded in entry {near.entry}, turn {near.turn}"
-        return Drift(title=title_of(message), reason=reason, diff=diff_of(recorded, shown, place, "sent now"))
+                    yield Candidate(number, index + 1, turn.client, self._bindings.known(number))
 
     def _refuse(self, message: JsonObject, entry: ReplayedEntry, key: str | None) -> None:
         """End a call whose question was answered in another way."""
@@ -436,11 +366,11 @@ class Replay:
         entry.client.asked.pop(id_key(entry.request), None)
         known = self._bindings.known(entry.number)
         candidates = [
-            Candidate(entry.number, index + 1, recorded)
+            Candidate(entry.number, index + 1, recorded, known)
             for index, recorded in entry.awaited()
             if filled(recorded.get("id"), known) == message.get("id")
         ]
-        drift = self._drift_from(message, candidates, "the answer is not the one that was recorded", key)
+        drift = drift_from(message, candidates, "the answer is not the one that was recorded", key)
         named = msgspec.structs.replace(drift, title=f"{entry.entry.title}, an answer")
         self._drift(entry.client, entry.request, named)
 
@@ -459,14 +389,6 @@ def _kind(message: JsonObject) -> str:
     if message.get("method") is None:
         return "answer"
     return "request" if "id" in message else "notification"
-
-
-def _without_state(message: JsonObject) -> JsonObject:
-    return {**message, "params": {name: value for name, value in params_of(message).items() if name != "requestState"}}
-
-
-def _compact(value: Any) -> str:
-    return msgspec.json.encode(value, order="sorted").decode()[:_LONGEST]
 
 
 Inbox = asyncio.Queue[ReplayMessage | None]

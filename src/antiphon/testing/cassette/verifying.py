@@ -138,11 +138,7 @@ class Verification:
     # --- what is sent ---------------------------------------------------------------------------------------------
 
     def _message(self, turn: Turn, number: int) -> JsonObject:
-        recorded = turn.client or {}
-        if "method" in recorded and "id" in recorded:
-            # Ids are this client's own: the next number, whatever the recording's was.
-            self._bindings.renew(refs_in(recorded["id"]), number)
-        message: JsonObject = {"jsonrpc": "2.0", **filled(recorded, self._bindings.made(number))}
+        message: JsonObject = {"jsonrpc": "2.0", **filled(turn.message, self._bindings.made(number))}
         meta = {} if turn.party is None else self._cassette.clients[turn.party - 1].meta
         if meta:
             params = message.get("params") or {}
