@@ -111,6 +111,9 @@ def test_the_schema_says_the_same() -> None:
         (changed("entries/1/turns/0/after", 9), "entries[1].turns[0]: after: there is no entry 9"),
         (changed("entries/0/turns/0/client/id", "${nonce:1}"), "${nonce:1} is no placeholder that is known"),
         (changed("entries/0/turns/0/client/id", "${state}"), "${state} needs a number, as in ${state:1}"),
+        (changed("entries/0/turns/0/headers/mcp-param-region", "${integer:x}"), "${integer:x} needs a number"),
+        (changed("entries/2/turns/1/text", "${nonce:1}"), "entries[2].turns[1]: ${nonce:1} is no placeholder"),
+        (changed("clients/0/headers/authorization", "${text:x}"), "clients[0]: ${text:x} needs a number"),
         (changed("entries/0/turns/0/client/id", "${state:1@7}"), "${state:1@7}: there is no entry 7"),
     ],
 )

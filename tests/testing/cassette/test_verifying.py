@@ -221,6 +221,19 @@ async def test_a_message_that_is_nested_too_deep_differs() -> None:
     assert (found.status, found.reason) == ("differs", "The server sent what is no message")
 
 
+async def test_a_request_that_makes_no_sense_is_sent_as_it_was() -> None:
+    for params in ([1], "x", {"_meta": 5, "name": "x"}):
+        tape = Conversation().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
+        cassette = tape.recording.cassette()
+        recorded = cassette.entries[0].turns[0].client
+        assert recorded is not None
+        recorded["params"] = params
+        wire = Scripted(said(1, "x"))
+        assert [each.status for each in await all_of(Verification(cassette, wire.reached))] == ["same"]
+        sent = wire.heard[0][0]["params"]
+        assert sent == ({**params, "_meta": META} if isinstance(params, dict) else params)
+
+
 async def test_a_message_that_makes_no_sense_is_compared() -> None:
     tape = Conversation().hear((">", call(1)), ("<", said(1, "x")))
     for odd in ({"id": [1], "method": ["x"]}, {"method": {}}, {"id": {}, "result": []}):

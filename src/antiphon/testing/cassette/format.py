@@ -13,7 +13,6 @@ from antiphon.testing.cassette.placeholders import (
     KINDS,
     MAX_DEPTH,
     WITHOUT_NUMBER,
-    Ref,
     is_too_deep,
     params_of,
     refs_in,
@@ -164,6 +163,10 @@ def _placed(fault: msgspec.ValidationError) -> str:
 
 def _check(cassette: Cassette, name: str) -> None:
     """Check what types cannot say."""
+    for number, party in enumerate(cassette.clients):
+        problem = _unknown(party.headers, cassette)
+        if problem is not None:
+            raise CassetteBroken(f"{name}: clients[{number}]: {problem}")
     for number, entry in enumerate(cassette.entries):
         if not entry.turns:
             raise CassetteBroken(f"{name}: entries[{number}].turns: an entry has at least one turn")
@@ -182,15 +185,16 @@ def _problem(turn: Turn, cassette: Cassette) -> str | None:
         return f"as: there is no client {turn.party}"
     if turn.after is not None and not 0 < turn.after <= len(cassette.entries):
         return f"after: there is no entry {turn.after}"
-    problems = (_unknown(ref, len(cassette.entries)) for ref in refs_in(turn.message))
-    return next((problem for problem in problems if problem is not None), None)
+    return _unknown([turn.message, turn.headers, turn.text], cassette)
 
 
-def _unknown(ref: Ref, entries: int) -> str | None:
-    if ref.kind not in KINDS:
-        return f"{ref} is no placeholder that is known; a text that says so is written ${{$}}{str(ref)[1:]}"
-    if ref.kind not in WITHOUT_NUMBER and not re.fullmatch(r"[1-9]\d*", ref.name):
-        return f"{ref} needs a number, as in ${{{ref.kind}:1}}"
-    if ref.entry is not None and not 0 < ref.entry <= entries:
-        return f"{ref}: there is no entry {ref.entry}"
+def _unknown(value: Any, cassette: Cassette) -> str | None:
+    """Return what is wrong with the first placeholder that makes no sense."""
+    for ref in refs_in(value):
+        if ref.kind not in KINDS:
+            return f"{ref} is no placeholder that is known; a text that says so is written ${{$}}{str(ref)[1:]}"
+        if ref.kind not in WITHOUT_NUMBER and not re.fullmatch(r"[1-9]\d{0,8}", ref.name):
+            return f"{ref} needs a number, as in ${{{ref.kind}:1}}"
+        if ref.entry is not None and not 0 < ref.entry <= len(cassette.entries):
+            return f"{ref}: there is no entry {ref.entry}"
     return None

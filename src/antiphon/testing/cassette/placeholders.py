@@ -117,7 +117,7 @@ def _is_step(step: Step, name: str | int, value: Any) -> bool:
 
 # --- how placeholders are written ---------------------------------------------------------------------------------
 
-_PATTERN: Final = re.compile(r"\$\{(?:(\$)|([a-z]+)(?::([\w.-]+))?(?:@(\d+))?)\}")
+_PATTERN: Final = re.compile(r"\$\{(?:(\$)|([a-z]+)(?::([\w.-]+))?(?:@([0-9]{1,9}))?)\}")
 TIME: Final = re.compile(
     r"\b\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d+)?(?:Z|[+-][0-2]\d:?[0-5]\d)?(?![\w:])"
 )

@@ -10,7 +10,7 @@ import msgspec
 from antiphon.errors import CallFailed, Disconnected, PeerBroken
 from antiphon.testing.cassette.format import Cassette, CassetteBroken, Entry, Turn
 from antiphon.testing.cassette.patterns import Match, diff_of, without_call
-from antiphon.testing.cassette.placeholders import TIME, Bindings, Ref, filled, is_too_deep, refs_in
+from antiphon.testing.cassette.placeholders import TIME, Bindings, Ref, filled, is_too_deep, meta_of, params_of, refs_in
 from antiphon.testing.cassette.secrets import Redaction, header_secrets
 from antiphon.types import JsonObject
 from antiphon.wire.headers import encode_value
@@ -140,9 +140,8 @@ class Verification:
     def _message(self, turn: Turn, number: int) -> JsonObject:
         message: JsonObject = {"jsonrpc": "2.0", **filled(turn.message, self._bindings.made(number))}
         meta = {} if turn.party is None else self._cassette.clients[turn.party - 1].meta
-        if meta:
-            params = message.get("params") or {}
-            message["params"] = {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
+        if meta and isinstance(message.get("params", {}), dict):
+            message["params"] = {**params_of(message), "_meta": {**meta, **meta_of(message)}}
         return message
 
     def _headers(self, turn: Turn, message: JsonObject, session: str | None, number: int) -> dict[str, str]:
@@ -161,7 +160,7 @@ class Verification:
             method = str(message.get("method"))
             headers["Mcp-Method"] = method
             row = METHODS.get(method)
-            target = None if row is None or row.target is None else message["params"].get(row.target)
+            target = None if row is None or row.target is None else params_of(message).get(row.target)
             if isinstance(target, str):
                 headers["Mcp-Name"] = encode_value(target)
         elif session in self._revisions or None in self._revisions:
