@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from antiphon.testing.cassette.placeholders import (
     Part,
@@ -60,15 +60,6 @@ _QUESTIONS: Final = frozenset({("result", "inputRequests"), ("params", "inputRes
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]|[^\s\[\]{},:"]+', re.DOTALL)
 
 
-class TextField(NamedTuple):
-    """A value in a JSON text: where it begins and ends, without quotes."""
-
-    name: str
-    value: Any
-    start: int
-    end: int
-
-
 class FieldSelector:
     """Selects values by a path such as ``$.result.structuredContent.id``, or by the name of their field."""
 
@@ -105,39 +96,31 @@ class FieldSelector:
             if not isinstance(value, dict | list)
         }
 
-    def find_in_text(self, text: str) -> Iterator[TextField]:
-        """Yield the scalars of a JSON text that are selected by name."""
-        for place, start, end in _scalars(text):
-            name = next((step for step in reversed(place) if step in self), None)
-            if name is not None:
-                value = json.loads(text[start:end])
-                yield TextField(str(name), value, *((start + 1, end - 1) if isinstance(value, str) else (start, end)))
+    def find_in_text(self, text: str) -> Iterator[tuple[str, Any, int, int]]:
+        """Yield the scalars of a JSON text that are selected by name: name, value, and where it is, without quotes."""
+        if not text.lstrip().startswith(("{", "[")) or _parsed(text) is None:
+            return
+        steps: list[str | int | None] = []
+        for token in _TOKEN.finditer(text):
+            match token[0][0]:
+                case "{":
+                    steps.append(None)
+                case "[":
+                    steps.append(0)
+                case "}" | "]":
+                    steps.pop()
+                case ",":
+                    last = steps[-1]
+                    steps[-1] = last + 1 if isinstance(last, int) else None
+                case _ if steps[-1] is None:
+                    steps[-1] = str(json.loads(token[0]))
+                case _ if selected := [step for step in steps if isinstance(step, str) and step in self]:
+                    quote = int(token[0].startswith('"'))
+                    yield selected[-1], json.loads(token[0]), token.start() + quote, token.end() - quote
 
 
 def _is_filled_in(answer: Any) -> bool:
     return isinstance(answer, dict) and "action" in answer and "content" in answer
-
-
-def _scalars(text: str) -> Iterator[tuple[Place, int, int]]:
-    """Yield the scalars of a text that is a JSON object or list: their place in it, and where they begin and end."""
-    if not text.lstrip().startswith(("{", "[")) or _parsed(text) is None:
-        return
-    steps: list[str | int | None] = []
-    for token in _TOKEN.finditer(text):
-        match token[0][0]:
-            case "{":
-                steps.append(None)
-            case "[":
-                steps.append(0)
-            case "}" | "]":
-                steps.pop()
-            case ",":
-                last = steps[-1]
-                steps[-1] = last + 1 if isinstance(last, int) else None
-            case _ if steps[-1] is None:
-                steps[-1] = str(json.loads(token[0]))
-            case _:
-                yield tuple(step for step in steps if step is not None), token.start(), token.end()
 
 
 def _parsed(text: str) -> Any:
@@ -178,8 +161,8 @@ class Redaction:
 
     def learn_text(self, text: str, depth: int = _DEPTH) -> None:
         """Remember the secrets of a JSON text."""
-        for field in self._fields(text):
-            self.learn_value(field.name, field.value)
+        for name, value, _, _ in self._fields(text):
+            self.learn_value(name, value)
         if depth and '\\"' in text:
             for inner in texts_in(_parsed(text)):
                 self.learn_text(inner, depth - 1)
@@ -205,9 +188,9 @@ class Redaction:
         """Split a text at its secrets: the fields of JSON, and values that are followed."""
         parts: list[Part] = []
         at = 0
-        for field in self._fields(text):
-            parts += [text[at : field.start], Ref("secret", self._named(_plain(field.name), str(field.value)))]
-            at = field.end
+        for name, value, start, end in self._fields(text):
+            parts += [text[at:start], Ref("secret", self._named(_plain(name), str(value)))]
+            at = end
         if at < len(text) or not parts:
             parts.append(text[at:])
         if self._values and self._pattern is None:
@@ -241,8 +224,8 @@ class Redaction:
         """Return the headers that are secrets."""
         return {name.lower(): value for name, value in headers.items() if name.lower() in self._headers}
 
-    def _fields(self, text: str) -> Iterator[TextField]:
-        return (field for field in self._selected.find_in_text(text) if _is_secret(field.value))
+    def _fields(self, text: str) -> Iterator[tuple[str, Any, int, int]]:
+        return (field for field in self._selected.find_in_text(text) if _is_secret(field[1]))
 
     def _found(self, message: JsonObject, key: str | None) -> Iterator[tuple[Place, Any]]:
         for place, value in self._selected.find(message, key).items():
