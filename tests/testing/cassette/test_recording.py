@@ -332,6 +332,17 @@ def test_secrets_are_nowhere_in_the_file() -> None:
     }
 
 
+def test_a_secret_in_what_a_client_says_of_itself_is_not_written() -> None:
+    who = {"name": "tests", "version": "1 ${x}", "apiKey": SECRET}
+    meta = {**META, "io.modelcontextprotocol/clientInfo": who}
+    tape = Conversation().hear((">", call(1, _meta=meta)), ("<", said(1, "x")), (">", call(2, _meta=meta)))
+    cassette = tape.recording.cassette()
+    assert SECRET not in cassette.to_json()
+    assert [party.meta["io.modelcontextprotocol/clientInfo"] for party in cassette.clients] == [
+        {"name": "tests", "version": "1 ${$}{x}", "apiKey": "${secret:apiKey}"}
+    ]
+
+
 def test_a_secret_is_found_in_what_was_said_before_it_was_known() -> None:
     tape = Conversation().hear(
         (">", call(1)), ("<", said(1, f"use {SECRET}")), (">", call(2, arguments={"secret": SECRET}))

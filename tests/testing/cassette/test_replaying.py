@@ -163,8 +163,10 @@ async def test_a_closed_player_answers_nobody(tmp_path: Path) -> None:
         await waiting
 
 
-async def test_an_old_recording_is_played_to_our_client_as_an_old_server(tmp_path: Path) -> None:
-    old_conversation().recording.cassette().save(tmp_path / "old")
+@pytest.mark.parametrize("probed", [False, True])
+async def test_an_old_recording_is_played_to_our_client_as_an_old_server(tmp_path: Path, probed: bool) -> None:
+    probe = [(">", PROBE), ("<", {"id": 0, "error": {"code": -32601, "message": "Method not found"}})]
+    old_conversation(before=probe if probed else []).recording.cassette().save(tmp_path / "old")
     player = Player(tmp_path / "old")
     async with Client(player, elicit=lambda _: Accepted({"confirm": True})) as client:
         assert client.era == "legacy"

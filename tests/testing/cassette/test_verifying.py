@@ -286,6 +286,18 @@ async def test_a_secret_is_the_one_that_was_given() -> None:
     assert whole.status == "differs"
 
 
+async def test_a_secret_in_what_a_client_says_of_itself_has_to_be_given() -> None:
+    who = {"name": "tests", "version": "1 ${x}", "apiKey": "k7-1234-5678"}
+    meta = {**META, "io.modelcontextprotocol/clientInfo": who}
+    cassette = Conversation().hear((">", call(1, _meta=meta)), ("<", said(1, "x"))).recording.cassette()
+    with pytest.raises(CassetteBroken, match="--secret apiKey=VALUE"):
+        Verification(cassette, Scripted().reached)
+    wire = Scripted(said(1, "x"))
+    await all_of(Verification(cassette, wire.reached, secrets={"apiKey": "another"}))
+    sent = wire.heard[0][0]["params"]["_meta"]
+    assert sent == {**meta, "io.modelcontextprotocol/clientInfo": {**who, "apiKey": "another"}}
+
+
 async def test_a_diff_of_what_came_shows_no_secrets() -> None:
     live = {"content": [{"type": "text", "text": "sw0rdfish came with t0ken-1234"}], "token": "t0ken-1234"}
     more = {"text": '{"apiKey": "k7"}', "type": "text"}

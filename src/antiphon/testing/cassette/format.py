@@ -164,7 +164,7 @@ def _placed(fault: msgspec.ValidationError) -> str:
 def _check(cassette: Cassette, name: str) -> None:
     """Check what types cannot say."""
     for number, party in enumerate(cassette.clients):
-        problem = _unknown(party.headers, cassette)
+        problem = _unknown([party.meta, party.headers], cassette)
         if problem is not None:
             raise CassetteBroken(f"{name}: clients[{number}]: {problem}")
     for number, entry in enumerate(cassette.entries):

@@ -115,10 +115,9 @@ class CassetteBuilder:
         return structs.replace(turn, server=made, text=text, headers=self._headers(turn.headers))
 
     def _client_turn(self, turn: Turn, entry: int, key: str | None) -> Turn:
-        message, own = _without_own(turn.message)
-        made = self._pattern(message, "client", entry, key)
+        message, own = _without_own(self._pattern(turn.message, "client", entry, key))
         if "method" not in message or "id" not in message:
-            return Turn(client=made)
+            return Turn(client=message)
         headers = self._headers(turn.headers)
         common = {name: value for name, value in headers.items() if not name.startswith("mcp-param-")}
         rest = {name: value for name, value in headers.items() if name not in common}
@@ -126,7 +125,7 @@ class CassetteBuilder:
         if party not in self._parties and party != Party():
             self._parties.append(party)
         number = self._parties.index(party) + 1 if party != Party() else None
-        return Turn(client=made, party=number, headers=rest)
+        return Turn(client=message, party=number, headers=rest)
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         kept = {name.lower(): value for name, value in headers.items() if not _CARRIED.fullmatch(name.lower())}

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken
-from antiphon.testing.cassette.format import Cassette, CassetteBroken, Entry, Turn
+from antiphon.testing.cassette.format import Cassette, CassetteBroken, Entry, Party, Turn
 from antiphon.testing.cassette.patterns import Match, diff_of, without_call
 from antiphon.testing.cassette.placeholders import TIME, Bindings, Ref, filled, is_too_deep, meta_of, params_of, refs_in
 from antiphon.testing.cassette.secrets import Redaction, header_secrets
@@ -138,23 +138,27 @@ class Verification:
     # --- what is sent ---------------------------------------------------------------------------------------------
 
     def _message(self, turn: Turn, number: int) -> JsonObject:
-        message: JsonObject = {"jsonrpc": "2.0", **filled(turn.message, self._bindings.made(number))}
-        meta = {} if turn.party is None else self._cassette.clients[turn.party - 1].meta
+        made = self._bindings.made(number)
+        message: JsonObject = {"jsonrpc": "2.0", **filled(turn.message, made)}
+        meta = filled(self._party(turn).meta, made)
         if meta and isinstance(message.get("params", {}), dict):
             message["params"] = {**params_of(message), "_meta": {**meta, **meta_of(message)}}
         return message
 
+    def _party(self, turn: Turn) -> Party:
+        return Party() if turn.party is None else self._cassette.clients[turn.party - 1]
+
     def _headers(self, turn: Turn, message: JsonObject, session: str | None, number: int) -> dict[str, str]:
         """Return what HTTP needs beside the message, without recorded secrets and without the caller's own headers."""
-        party = None if turn.party is None else self._cassette.clients[turn.party - 1]
-        recorded = {**(party.headers if party is not None else {}), **turn.headers}
+        party = self._party(turn)
+        recorded = {**party.headers, **turn.headers}
         headers = {
             name: str(filled(text, self._bindings.made(number)))
             for name, text in recorded.items()
             if name.lower() not in self._sent_anyway
             and not any(ref.kind == "secret" and ref.name not in self._given for ref in refs_in(text))
         }
-        revision = None if party is None else party.meta.get(PROTOCOL_VERSION)
+        revision = party.meta.get(PROTOCOL_VERSION)
         if isinstance(revision, str):
             headers["MCP-Protocol-Version"] = revision
             method = str(message.get("method"))
@@ -189,7 +193,7 @@ class Verification:
             for turn in entry.turns if _unverifiable(entry) is None else ():
                 repeated = [ref for ref in refs_in(turn.server) if ref.kind == "secret"]
                 told |= {ref.name for ref in repeated if ref.name.partition(".")[0] not in headers}
-                for ref in (*repeated, *refs_in(turn.client)):
+                for ref in (*repeated, *refs_in([turn.client, self._party(turn).meta])):
                     if ref.kind == "secret" and ref.name not in told:
                         raise CassetteBroken(
                             f"entry {number} ({entry.title}) has {ref}, which was not recorded:"
