@@ -343,6 +343,14 @@ def test_a_secret_in_what_a_client_says_of_itself_is_not_written() -> None:
     ]
 
 
+def test_a_header_that_mirrors_a_secret_argument_is_not_written() -> None:
+    recording = Recording()
+    headers = {"Mcp-Param-Password": "test", "Mcp-Param-Region": "eu"}
+    recording.connect().sent(call(1, "login", arguments={"password": "test", "region": "eu"}), headers)
+    (turn,) = recording.cassette().entries[0].turns
+    assert turn.headers == {"mcp-param-password": "${secret:password}", "mcp-param-region": "eu"}
+
+
 def test_a_secret_is_found_in_what_was_said_before_it_was_known() -> None:
     tape = Conversation().hear(
         (">", call(1)), ("<", said(1, f"use {SECRET}")), (">", call(2, arguments={"secret": SECRET}))

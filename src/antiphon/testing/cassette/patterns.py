@@ -129,11 +129,8 @@ class CassetteBuilder:
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         kept = {name.lower(): value for name, value in headers.items() if not _CARRIED.fullmatch(name.lower())}
-        secrets = self._redaction.headers_in(kept)
-        return {
-            name: str(Ref("secret", name)) if name in secrets else self._text(value, "client", 0)
-            for name, value in kept.items()
-        }
+        refs = {name: self._redaction.header_ref(name, value) for name, value in kept.items()}
+        return {name: str(refs[name] or self._text(value, "client", 0)) for name, value in kept.items()}
 
     # --- one message ----------------------------------------------------------------------------------------------
 

@@ -224,6 +224,13 @@ class Redaction:
         """Return the headers that are secrets."""
         return {name.lower(): value for name, value in headers.items() if name.lower() in self._headers}
 
+    def header_ref(self, name: str, value: str) -> Ref | None:
+        """Return the placeholder of a header if it is a secret. One that mirrors an argument is that argument."""
+        field = name.removeprefix("mcp-param-")
+        if field != name and field in self._selected:
+            return Ref("secret", self._named(_plain(field), value))
+        return Ref("secret", name) if name in self._headers else None
+
     def _fields(self, text: str) -> Iterator[tuple[str, Any, int, int]]:
         return (field for field in self._selected.find_in_text(text) if _is_secret(field[1]))
 
