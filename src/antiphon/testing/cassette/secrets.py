@@ -114,9 +114,10 @@ class FieldSelector:
                     steps[-1] = last + 1 if isinstance(last, int) else None
                 case _ if steps[-1] is None:
                     steps[-1] = str(json.loads(token[0]))
-                case _ if selected := [step for step in steps if isinstance(step, str) and step in self]:
-                    quote = int(token[0].startswith('"'))
-                    yield selected[-1], json.loads(token[0]), token.start() + quote, token.end() - quote
+                case first:
+                    for name in [step for step in steps if isinstance(step, str) and step in self][-1:]:
+                        quote = int(first == '"')
+                        yield name, json.loads(token[0]), token.start() + quote, token.end() - quote
 
 
 def _is_filled_in(answer: Any) -> bool:
