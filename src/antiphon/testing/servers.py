@@ -54,7 +54,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     def link(self) -> Link:
         """Return a link, not yet open."""
         if self.cassette is not None and self.cassette.exists():
-            from antiphon.testing.cassette.replay_link import Player  # few tests replay
+            from antiphon.testing.cassette.links import Player  # few tests replay
 
             return Player(self.cassette)
         connect = self._instances() if self.rotate else self.link_to_one
@@ -111,7 +111,7 @@ def link_to(
     link = Rotation(connect, rotate) if rotate else connect()
     if record is None:
         return link
-    from antiphon.testing.cassette.recording import Recorder  # few tests record
+    from antiphon.testing.cassette.links import Recorder  # few tests record
 
     return Recorder(link, record, headers=headers)
 

@@ -22,7 +22,7 @@ from antiphon.testing.suite.model import Target
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
-    from antiphon.testing.cassette.replay_link import Player
+    from antiphon.testing.cassette.links import Player
 
 TAIL: Final = 8000
 """Characters of a server's stderr that are kept."""
@@ -130,7 +130,7 @@ class SuiteServer:
 
     def _recorded(self, file: Path) -> Link:
         from antiphon.testing.cassette.format import CassetteBroken
-        from antiphon.testing.cassette.replay_link import Player  # few runs replay
+        from antiphon.testing.cassette.links import Player  # few runs replay
 
         if not file.is_file():
             raise Unstarted(f"There is no recording {file}: --record makes it")
