@@ -17,7 +17,7 @@ import msgspec
 from antiphon.errors import CannotAsk, UnstableQuestion, UserRefused
 from antiphon.rounds.ask import Question, form_print, form_recalled, missing, view
 from antiphon.shapes import Form, Mismatch
-from antiphon.types import Answer, JsonObject, Missing, Response
+from antiphon.types import Answer, JsonObject, Missing, Response, no_truth
 
 MAX_DRIFT = 2
 """How often in a row a question may come back changed after an answer: once happens when a server is upgraded."""
@@ -127,6 +127,7 @@ class InputRequired:
     """What ``input_required(...)`` made: the questions of a round, and the handler's own state."""
 
     __slots__ = ("questions", "state")
+    __bool__ = no_truth("return it from the handler")
 
     def __init__(self, questions: Mapping[str, Question], state: bytes | None) -> None:
         self.questions = questions
@@ -196,7 +197,7 @@ class Conversation:
             answered is None
             or not answered.read
             or name in self._seen
-            or answered.fingerprint != form_print(form, message)
+            or answered.fingerprint != form_print(form, message, key)
         ):
             return None
         self._seen.add(name)
@@ -224,12 +225,13 @@ class Conversation:
 
     def returned(self, wanted: InputRequired) -> None:
         """Take the questions that a handler returned; UserRefused if it insists on one that was just refused."""
-        for name, question in wanted.questions.items():
+        questions = {name: question.under(name) for name, question in wanted.questions.items()}
+        for name, question in questions.items():
             if not question.again:
                 self._check_refusal(name, question)
-        self._require(*wanted.questions.values())
+        self._require(*questions.values())
         self._returned = True
-        self.pending = dict(wanted.questions)
+        self.pending = questions
         self.journal.state = wanted.state
 
     def close(self) -> JsonObject:

@@ -426,6 +426,7 @@ class Service(Registry):
 
         async def innermost(ctx: Context) -> Any:
             run = run_of(ctx)
+            run.check_awaited(may_wait=True)
             try:
                 return self._completed(run, await inner(run))
             except RoundEnds:
@@ -438,12 +439,14 @@ class Service(Registry):
         async def outermost(run: Run) -> Any:
             run.task = asyncio.current_task()
             try:
-                return await outer(context_of(run))
+                result = await outer(context_of(run))
             except asyncio.CancelledError as fault:
                 signal = None if run.settling is None else run.settling.heard(fault)
                 if signal is None:
                     raise
                 raise signal from None
+            run.check_awaited()
+            return result
 
         return outermost
 

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
-from antiphon.errors import CannotAsk, ToolError
+from antiphon.errors import CannotAsk, ToolError, UserRefused
 from antiphon.rounds.ask import FormQuestion, Question
 from antiphon.rounds.journal import Conversation, Journal, RoundEnds
 from antiphon.server.round_end import Settling
-from antiphon.server.unawaited import Asking
+from antiphon.server.unawaited import Asking, not_awaited
 from antiphon.shapes import Form
 from antiphon.types import Accepted, Answer, Implementation, JsonObject
 from antiphon.wire.call import Call
@@ -109,7 +109,7 @@ class Run:
         self.call = call
         self.channel = channel
         self.unawaited: set[Asking[Any]] = set()
-        """The questions that were made and not awaited yet."""
+        """The questions and steps that were made and not awaited yet."""
 
     def __str__(self) -> str:
         """The request as a log line names it."""
@@ -186,6 +186,17 @@ class Run:
         """CannotAsk if this method may not ask."""
         if not self.call.row.asks:
             raise CannotAsk(f"{self.call.method} may not ask: only tools, prompts and resources do", required={})
+
+    def check_awaited(self, fault: BaseException | None = None, *, may_wait: bool = False) -> None:
+        """TypeError if the run, which ends with this fault, leaves behind a question or step that was not awaited.
+
+        When it ends with another question or its refusal, those that come after it were rightly not awaited yet: then
+        it is only an error if one was taken for its answer. So it is with ``may_wait``, when the run does not end.
+        """
+        may_wait = may_wait or isinstance(fault, UserRefused) or not isinstance(fault, Exception | None)
+        for asking in self.unawaited:
+            if asking.mistaken or not may_wait:
+                raise not_awaited(asking) from fault if isinstance(fault, Exception) else None
 
     def settled(self) -> Settling:
         """What ends this run when a question gets no answer in it."""
