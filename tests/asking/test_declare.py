@@ -657,7 +657,7 @@ MISPLACED: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize("kind", ["tool", "prompt", "resource", "low level"])
-@pytest.mark.parametrize(("hint", "default"), MISPLACED, ids=str)
+@pytest.mark.parametrize(("hint", "default"), MISPLACED, ids=lambda item: type(item).__name__)
 def test_a_question_in_the_wrong_place_fails_at_registration_and_names_the_right_one(
     app: Server, hint: Any, default: Any, kind: str
 ) -> None:
@@ -702,7 +702,7 @@ def test_a_question_in_the_wrong_place_fails_at_registration_and_names_the_right
         (Annotated[int, msgspec.Meta(ge=5)], 1),
         (Unwritten, "no"),
     ],
-    ids=str,
+    ids=lambda item: type(item).__name__,
 )
 async def test_what_is_no_question_must_fit_the_type_or_the_tool_does_not_run(
     app: Server, logged: pytest.LogCaptureFixture, shape: Any, made: Any
@@ -758,7 +758,7 @@ async def test_an_answer_of_another_type_than_the_parameters_does_not_reach_the_
         (Unwritten, UNWRITTEN, UNWRITTEN),
         (Any, UNWRITTEN, UNWRITTEN),
     ],
-    ids=str,
+    ids=lambda item: type(item).__name__,
 )
 async def test_a_value_that_fits_is_given_as_the_type(app: Server, shape: Any, made: Any, given: Any) -> None:
     seen: list[object] = []

@@ -251,17 +251,36 @@ def sample(
         "metadata": metadata,
     }
     params.update({name: msgspec.to_builtins(value) for name, value in optional.items() if value is not None})
-    needs: tuple[tuple[str, ...], ...] = (("sampling",),)
-    if tools is not None or tool_choice is not None:
-        needs += (("sampling", "tools"),)
-    if context is not None and context != "none":
-        needs += (("sampling", "context"),)
-    return Question("sample", "sampling/createMessage", params, needs, key=key, ttl=ttl, again=again)
+    return Question("sample", "sampling/createMessage", params, _sample_needs(params), key=key, ttl=ttl, again=again)
 
 
 def roots(*, key: str | None = None, ttl: float | None = None) -> Question:
     """Ask for the folders that the user lets this server see (deprecated by the protocol)."""
     return Question("roots", "roots/list", {}, (("roots",),), key=key, ttl=ttl)
+
+
+def of_wire(request: object) -> Question:
+    """Return the question in a request as the wire has it; raise TypeError if it is none."""
+    wire: JsonObject = request if type(request) is dict else {}
+    method, params = wire.get("method"), wire.get("params", {})
+    if type(params) is dict:
+        if method == "elicitation/create":
+            mode = "url" if params.get("mode") == "url" else "form"
+            return Question(mode, method, params, (("elicitation", mode),))
+        if method == "sampling/createMessage":
+            return Question("sample", method, params, _sample_needs(params))
+        if method == "roots/list":
+            return Question("roots", method, params, (("roots",),))
+    raise TypeError(f"expected a request to elicit, to sample or to list roots, got {request!r}")
+
+
+def _sample_needs(params: JsonObject) -> tuple[tuple[str, ...], ...]:
+    needs: tuple[tuple[str, ...], ...] = (("sampling",),)
+    if "tools" in params or "toolChoice" in params:
+        needs += (("sampling", "tools"),)
+    if params.get("includeContext", "none") != "none":
+        needs += (("sampling", "context"),)
+    return needs
 
 
 def supports(capabilities: Mapping[str, Any], path: Sequence[str]) -> bool:

@@ -268,12 +268,14 @@ class Context:
     def accepted(self, key: str, shape: object) -> Any: ...
     def accepted(self, key: str, shape: object) -> Any:
         """The accepted answer under a key, typed; None while it is missing, declined, cancelled or invalid."""
-        response = self._run.conversation().answer(key)
+        talk = self._run.conversation()
+        response = talk.answer(key)
         if not isinstance(response, Elicited) or response.action != "accept":
             return None
         try:
             return form_of(shape).read(response.content)
-        except Mismatch:
+        except Mismatch as fault:
+            talk.refuse(key, {"action": response.action}, fault)
             return None
 
     def response(self, key: str) -> Response:

@@ -21,7 +21,7 @@ from antiphon.errors import (
     ToolError,
     UnstableQuestion,
 )
-from antiphon.rounds.journal import RoundEnds
+from antiphon.rounds.journal import RoundEnds, raw_input_required
 from antiphon.rounds.token import (
     Codec,
     Seal,
@@ -291,14 +291,15 @@ class Service(Registry):
             run = Run(self, call, channel)
             if call.talk is not None:
                 run.talk = call.talk
-            elif call.row.sealed and "requestState" in call.params:
+            elif call.row.sealed and call.params.get("requestState") is not None:
                 await self.tokens.open(run, self.store, again=bool(self._observers))
             try:
                 result = await route(run)
             except RoundEnds:
                 result = self._asking(run)
-            except ToolError as fault:
-                if call.method != "tools/call":
+            except (ToolError, CannotAsk) as fault:
+                # A capability that the client did not declare has an error of its own.
+                if call.method != "tools/call" or (isinstance(fault, CannotAsk) and fault.required):
                     raise
                 result = error_result(str(fault))
             if "resultType" not in result:
@@ -316,7 +317,8 @@ class Service(Registry):
 
     def _asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""
-        result = self.tokens.close(run)
+        run.log_unfit(run.conversation().pending)
+        result = run.asking = self.tokens.close(run)
         if run.call.row.sealed:
             result["_meta"] = dict(self._meta)
         return result
@@ -411,8 +413,10 @@ class Service(Registry):
             raise TypeError(f"{label(function)} must take the request's params, and may take a Context")
 
         async def route(run: Run) -> Any:
-            value = await handler.run(run, {names[0]: run.call.params})
-            return self._completed(run, _plain(value))
+            result = _plain(await handler.run(run, {names[0]: _raw_params(run)}))
+            if result.get("resultType") == "input_required":
+                run.ask_by_returning(raw_input_required(result))
+            return self._completed(run, result)
 
         return route
 
@@ -446,6 +450,8 @@ class Service(Registry):
                     raise
                 raise signal from None
             run.check_awaited()
+            if result.get("resultType") == "input_required" and not _is_same_round(result, run.asking):
+                run.ask_by_returning(raw_input_required(result))
             return result
 
         return outermost
@@ -492,6 +498,20 @@ def _plain(value: object) -> JsonObject:
     if type(made) is not dict:
         raise TypeError(f"A low-level handler returns an object, got {type(value).__name__}")
     return dict(made)
+
+
+def _raw_params(run: Run) -> JsonObject:
+    """The parameters for a low-level handler."""
+    params = run.call.params
+    if run.round == 1:
+        return params
+    rest = {name: value for name, value in params.items() if name not in {"requestState", "inputResponses"}}
+    return {**rest, **run.conversation().retried()}
+
+
+def _is_same_round(result: JsonObject, asking: JsonObject | None) -> bool:
+    """Whether a result that came through middleware is the one that the server made."""
+    return asking is not None and result.get("requestState") == asking.get("requestState")
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

@@ -87,9 +87,7 @@ class Handler:
                 f"{label(self.function)} returned a question without a name: write"
                 " 'return input_required({\"name\": ask.form(...)})'"
             )
-        run.check_may_ask()
-        run.conversation().returned(wanted)
-        raise RoundEnds
+        run.ask_by_returning(wanted)
 
     async def _fill_in(self, run: Run, arguments: dict[str, Any]) -> None:
         """Answer the declared questions; all that can be asked now are asked in one round."""

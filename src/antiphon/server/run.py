@@ -6,19 +6,22 @@ public face of the same run.
 
 import asyncio
 import contextvars
+import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
 from antiphon.errors import CannotAsk, ToolError, UserRefused
 from antiphon.rounds.ask import FormQuestion, Question
-from antiphon.rounds.journal import Conversation, Journal, RoundEnds
+from antiphon.rounds.journal import Conversation, InputRequired, Journal, RoundEnds
 from antiphon.server.round_end import Settling
 from antiphon.server.unawaited import Asking, not_awaited
 from antiphon.shapes import Form
 from antiphon.types import Accepted, Answer, Implementation, JsonObject
 from antiphon.wire.call import Call
+
+log = logging.getLogger("antiphon")
 
 Push: TypeAlias = Callable[[str, JsonObject], Coroutine[Any, Any, object]]
 
@@ -101,6 +104,8 @@ class Run:
     """Whether the run has ended: nothing more is asked, sent or recorded."""
     expires = 0.0
     """When the token that this request brought expires."""
+    asking: JsonObject | None = None
+    """The result that ended a round of this run."""
     context: Any = None
     """The Context that stands for this run, once something holds it."""
 
@@ -187,6 +192,21 @@ class Run:
         if not self.call.row.asks:
             raise CannotAsk(f"{self.call.method} may not ask: only tools, prompts and resources do", required={})
 
+    def ask_by_returning(self, wanted: InputRequired) -> NoReturn:
+        """End the round with the questions that a handler returned."""
+        self.check_may_ask()
+        self.conversation().returned(wanted)
+        raise RoundEnds
+
+    def log_unfit(self, names: Iterable[str]) -> None:
+        """Log why the answers to these questions were not accepted, if any were given."""
+        unfit = self.conversation().unfit
+        for name in names:
+            if name in unfit:
+                log.warning(
+                    "%s: the answer to %r was not accepted: %s", self, name, unfit[name], extra=self.facts("asks")
+                )
+
     def check_awaited(self, fault: BaseException | None = None, *, may_wait: bool = False) -> None:
         """TypeError if the run, which ends with this fault, leaves behind a question or step that was not awaited.
 
@@ -216,9 +236,10 @@ class Run:
         talk = self.conversation()
         name = talk.withdraw(question)
         for _ in range(_PUSHES):
-            answer = talk.told(name, question, await push(name, question.to_wire()))
+            answer = talk.told(name, question, await push(name, talk.request(name, question)))
             if answer is not None:
                 return answer
+            self.log_unfit([name])
         raise ToolError(f"The answers to {name!r} do not fit what was asked, so the call ends here.")
 
     async def _end(self, signal: BaseException, *, at_once: bool = False) -> NoReturn:
