@@ -19,7 +19,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 
 def no_truth(advice: str) -> Callable[[object], NoReturn]:
-    """Return a ``__bool__`` for what may stand in place of an answer: as any object it would be true, which is a yes."""
+    """Return a ``__bool__`` for what may stand in place of an answer: as any object, it would be true."""
 
     def refuse(self: object) -> NoReturn:
         raise TypeError(f"{type(self).__name__} is neither true nor false: {advice}")

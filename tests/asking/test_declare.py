@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+from typing_extensions import TypeAliasType
 
 from antiphon import (
     Accepted,
@@ -678,6 +679,25 @@ def test_a_question_in_the_wrong_place_fails_at_registration_and_names_the_right
     with pytest.raises(TypeError, match="'sure'") as told:
         register(wipe)
     assert 'sure: bool = Ask("...")' in str(told.value) or "sure: Annotated[" in str(told.value)
+
+
+Sure = TypeAliasType("Sure", Annotated[bool, Ask("Sure?")])
+
+
+@dataclass
+class Tree:
+    branches: "list[Tree]"
+
+
+async def test_an_alias_declares_as_what_it_stands_for_beside_a_recursive_type(app: Server) -> None:
+    async def wipe(tree: Tree, sure: Any) -> str:
+        return f"{tree} {sure}"
+
+    wipe.__annotations__["sure"] = Sure
+    app.tool(wipe)
+    call = tool("wipe", tree={"branches": []}, sure=True)
+    told = await converse(app, *call, answers={"sure": accept(value=False)})
+    assert (told.asked, told.text) == ([["sure"]], "Tree(branches=[]) False")
 
 
 # --- what a function returns is checked --------------------------------------------------------------------------

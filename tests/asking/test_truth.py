@@ -178,7 +178,16 @@ async def test_a_handler_that_fails_after_a_question_that_it_never_awaited_is_to
     assert "an error of its own" in logged.text
 
 
-async def test_a_refusal_of_the_first_question_ends_a_call_that_has_made_the_second(app: Server) -> None:
+@pytest.mark.parametrize("has_middleware", [True, False])
+async def test_a_refusal_of_the_first_question_ends_a_call_that_has_made_the_second(
+    app: Server, has_middleware: bool
+) -> None:
+    if has_middleware:
+
+        @app.middleware
+        async def passing(ctx: Context, proceed: Any) -> Any:
+            return await proceed(ctx)
+
     @app.tool
     async def work(ctx: Context) -> str:
         first, second = ctx.elicit("a?", str, key="a"), ctx.elicit("b?", str, key="b")
@@ -187,6 +196,23 @@ async def test_a_refusal_of_the_first_question_ends_a_call_that_has_made_the_sec
     told = await converse(app, *tool("work"), answers={"a": decline()})
     assert told.failed
     assert told.text == "The user declined the request."
+    told = await converse(app, *tool("work"), answers={"a": accept(value="x"), "b": accept(value="y")})
+    assert (told.asked, told.text) == ([["a"], ["b"]], "xy")
+
+
+async def test_a_middleware_may_await_its_question_after_the_handler_was_refused(app: Server) -> None:
+    @app.middleware
+    async def after(ctx: Context, proceed: Any) -> Any:
+        question = ctx.elicit("Why?", str, key="why")
+        result = await proceed(ctx)
+        return {"content": [{"type": "text", "text": (await question).unwrap()}]} if "isError" in result else result
+
+    @app.tool
+    async def work(ctx: Context) -> str:
+        return (await ctx.elicit("a?", str, key="a")).unwrap()
+
+    told = await converse(app, *tool("work"), answers={"a": decline(), "why": accept(value="because")})
+    assert (told.asked, told.text) == ([["a"], ["why"]], "because")
 
 
 async def test_a_middleware_that_does_not_await_its_question_ends_the_call_before_the_handler_runs(

@@ -123,17 +123,6 @@ async def test_prompts_and_resources_can_be_served_raw(app, call):
     assert (read["ttlMs"], read["cacheScope"]) == (7, "private")
 
 
-async def test_a_raw_result_keeps_the_type_it_says_it_has(app, call):
-    @app.on("tools/call")
-    async def run(params):
-        questions = {"name": {"method": "elicitation/create", "params": {"mode": "form", "message": "Who?"}}}
-        return {"resultType": "input_required", "inputRequests": questions, "requestState": "my own"}
-
-    result = (await call(app, "tools/call", {"name": "x"}))["result"]
-    assert result["resultType"] == "input_required"
-    assert result["requestState"] == "my own"
-
-
 async def test_a_raw_result_keeps_its_meta(app, call):
     app.on("com.example/x")(lambda params: {"_meta": {"com.example/a": 1}})
     meta = (await call(app, "com.example/x"))["result"]["_meta"]

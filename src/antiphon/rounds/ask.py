@@ -265,7 +265,7 @@ def of_wire(request: object) -> Question:
     method, params = wire.get("method"), wire.get("params", {})
     if type(params) is dict:
         if method == "elicitation/create":
-            mode = "url" if params.get("mode") == "url" else "form"
+            mode: Literal["form", "url"] = "url" if params.get("mode") == "url" else "form"
             return Question(mode, method, params, (("elicitation", mode),))
         if method == "sampling/createMessage":
             return Question("sample", method, params, _sample_needs(params))

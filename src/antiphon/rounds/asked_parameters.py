@@ -100,22 +100,22 @@ def _mark(name: str, hint: object, default: object) -> Mark | None:
     return found[0] if found else None
 
 
-def _holds_question(hint: object, said: Collection[object], within: tuple[type, ...] = ()) -> bool:
+def _holds_question(hint: object, said: Collection[object], within: tuple[object, ...] = ()) -> bool:
     """Return whether something looks like a question inside a type, or among what is said of it."""
-    for item in (hint, *said):
+    inner, extras = peeled(hint)
+    for item in (inner, *extras, *said):
         if isinstance(item, Mark | Question | InputRequired) or any(item is each for each in _UNMARKED):
             return True
-    record = record_of(hint)
-    if record is None:
-        parts = [peeled(part) for part in get_args(hint)]
-    elif record.cls in within:
+    record = record_of(inner)
+    place = hint if record is None else record.cls
+    if any(place is each for each in within):  # a recursive type
         return False
-    else:
-        parts = [
-            (inner, (*extras, field.default)) for field in record.fields for inner, extras in [peeled(field.annotation)]
-        ]
-        within = (*within, record.cls)
-    return any(_holds_question(inner, extras, within) for inner, extras in parts)
+    parts: list[tuple[object, tuple[object, ...]]] = (
+        [(part, ()) for part in get_args(inner)]
+        if record is None
+        else [(field.annotation, (field.default,)) for field in record.fields]
+    )
+    return any(_holds_question(part, default, (*within, place)) for part, default in parts)
 
 
 def _parameter(name: str, hint: object, mark: Mark, known: set[str]) -> AskedParameter:

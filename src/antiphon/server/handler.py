@@ -14,7 +14,6 @@ from antiphon.server.run import Run
 from antiphon.shapes import hints_of
 from antiphon.types import Accepted
 
-
 RETURNED = (InputRequired, Question)
 """What a handler asks by returning."""
 

@@ -213,10 +213,13 @@ class Run:
         When it ends with another question or its refusal, those that come after it were rightly not awaited yet: then
         it is only an error if one was taken for its answer. So it is with ``may_wait``, when the run does not end.
         """
+        if isinstance(fault, asyncio.CancelledError):
+            return
         may_wait = may_wait or isinstance(fault, UserRefused) or not isinstance(fault, Exception | None)
-        for asking in self.unawaited:
-            if asking.mistaken or not may_wait:
+        for asking in tuple(self.unawaited):
+            if asking.mistaken or not (may_wait or asking.excused):
                 raise not_awaited(asking) from fault if isinstance(fault, Exception) else None
+            asking.excused = fault is not None
 
     def settled(self) -> Settling:
         """What ends this run when a question gets no answer in it."""

@@ -13,7 +13,7 @@ class Asking(Coroutine[Any, Any, T_co]):
     one refuses to be true or false, and the call fails if it ends while one of them was never awaited.
     """
 
-    __slots__ = ("_arguments", "_generator", "_steps", "_unawaited", "mistaken", "verb")
+    __slots__ = ("_arguments", "_generator", "_steps", "_unawaited", "excused", "mistaken", "verb")
 
     def __init__(
         self, verb: str, unawaited: "set[Asking[Any]]", steps: Callable[..., Generator[Any, Any, T_co]], *arguments: Any
@@ -21,6 +21,8 @@ class Asking(Coroutine[Any, Any, T_co]):
         self.verb = verb
         self.mistaken = ""
         """How the handler took it for its answer: ``await ...``, as it should have been written."""
+        self.excused = False
+        """Whether the handler ended, with another question, before it came to this one."""
         self._unawaited = unawaited
         self._steps = steps
         self._arguments = arguments
