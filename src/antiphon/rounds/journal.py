@@ -167,7 +167,7 @@ class Conversation:
     """One round of one flow: the journal so far, what the client sent, and what is still to be asked."""
 
     __slots__ = (
-        *("_capabilities", "_claimed", "_notes", "_read", "_returned", "_seen"),
+        *("_capabilities", "_claimed", "_read", "_returned", "_seen"),
         *("arrived", "journal", "lacking", "pending", "unfit"),
     )
 
@@ -176,10 +176,8 @@ class Conversation:
         self.arrived: JsonObject = responses if type(responses) is dict else {}
         self.pending: dict[str, Question] = {}
         self.lacking: JsonObject = {}
-        self.unfit: dict[str, str] = {}
-        """Why what arrived under a name was not accepted."""
-        self._notes: dict[str, str] = {}
-        """What the user is told of it."""
+        self.unfit: dict[str, tuple[str, str | None]] = {}
+        """Why what arrived under a name was not accepted: for the log, and for the user who gave it."""
         self._capabilities = capabilities
         self._seen: set[str] = set()
         """The names that this run has given."""
@@ -247,17 +245,19 @@ class Conversation:
     def refuse(self, name: str, response: object, fault: Mismatch) -> None:
         """Note why a response is not accepted: if its question is asked again, it says so."""
         reason = " ".join(str(fault).split())
-        self.unfit[name] = reason = reason if len(reason) <= _MAX_REASON else f"{reason[:_MAX_REASON]}..."
+        reason = reason if len(reason) <= _MAX_REASON else f"{reason[:_MAX_REASON]}..."
+        told = None
         if type(response) is dict and response.get("action") == "accept":
             # A TypeError comes from a fault in the code that checks, and is not for users.
-            self._notes[name] = "Not accepted" + ("." if isinstance(fault.__cause__, TypeError) else f": {reason}")
+            told = "Not accepted" + ("." if isinstance(fault.__cause__, TypeError) else f": {reason}")
+        self.unfit[name] = reason, told
 
     def request(self, name: str, question: Question) -> JsonObject:
         """The question as it is sent."""
         wire = question.to_wire()
-        params: JsonObject = wire["params"]
-        if name in self._notes and "message" in params:
-            wire["params"] = {**params, "message": f"{self._notes[name]}\n\n{params['message']}"}
+        _, told = self.unfit.get(name, ("", None))
+        if told is not None and "message" in wire["params"]:
+            wire["params"] = {**wire["params"], "message": f"{told}\n\n{wire['params']['message']}"}
         return wire
 
     def retried(self) -> JsonObject:

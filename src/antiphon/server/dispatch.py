@@ -317,7 +317,9 @@ class Service(Registry):
 
     def _asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""
-        run.log_unfit(run.conversation().pending)
+        talk = run.conversation()
+        if talk.unfit:
+            run.log_unfit(talk.pending)
         result = run.asking = self.tokens.close(run)
         if run.call.row.sealed:
             result["_meta"] = dict(self._meta)

@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Container, Coroutine, Generator
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
@@ -198,14 +198,11 @@ class Run:
         self.conversation().returned(wanted)
         raise RoundEnds
 
-    def log_unfit(self, names: Iterable[str]) -> None:
-        """Log why the answers to these questions were not accepted, if any were given."""
-        unfit = self.conversation().unfit
-        for name in names:
-            if name in unfit:
-                log.warning(
-                    "%s: the answer to %r was not accepted: %s", self, name, unfit[name], extra=self.facts("asks")
-                )
+    def log_unfit(self, asked: Container[str]) -> None:
+        """Log why the answers to questions that are asked again were not accepted."""
+        for name, (reason, _) in self.conversation().unfit.items():
+            if name in asked:
+                log.warning("%s: the answer to %r was not accepted: %s", self, name, reason, extra=self.facts("asks"))
 
     def check_awaited(self, fault: BaseException | None = None, *, may_wait: bool = False) -> None:
         """TypeError if the run, which ends with this fault, leaves behind a question or step that was not awaited.
