@@ -123,6 +123,13 @@ async def test_prompts_and_resources_can_be_served_raw(app, call):
     assert (read["ttlMs"], read["cacheScope"]) == (7, "private")
 
 
+async def test_a_raw_result_that_says_it_is_complete_is_completed_all_the_same(app, call):
+    app.on("resources/list")(lambda params: {"resultType": "complete", "resources": []})
+    result = (await call(app, "resources/list"))["result"]
+    assert (result["ttlMs"], result["cacheScope"]) == (60_000, "public")
+    assert SERVER in result["_meta"]
+
+
 async def test_a_raw_result_keeps_its_meta(app, call):
     app.on("com.example/x")(lambda params: {"_meta": {"com.example/a": 1}})
     meta = (await call(app, "com.example/x"))["result"]["_meta"]

@@ -1,7 +1,6 @@
 """The Service: what a server offers, and the one place where a request becomes an answer."""
 
 import asyncio
-import inspect
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
@@ -31,7 +30,8 @@ from antiphon.server.change_log import ChangeLog
 from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
-from antiphon.server.handler import Handler, label, told_by
+from antiphon.server.handler import told_by
+from antiphon.server.low_level import raw_route
 from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
 from antiphon.server.steps import SharedSteps
@@ -40,7 +40,7 @@ from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.store import Store
-from antiphon.types import Icon, Implementation, JsonObject, PromptResult, ResourceResult, ToolResult
+from antiphon.types import Icon, Implementation, JsonObject
 from antiphon.wire import jsonrpc
 from antiphon.wire.call import unknown_method
 from antiphon.wire.headers import RawHeaders
@@ -157,7 +157,7 @@ class Service(Registry):
             raise ValueError(f"{method} is not yours to serve")
 
         def register(function: Function) -> Function:
-            self._builtin[method] = self._raw_route(function)
+            self._builtin[method] = raw_route(function, self._completed)
             feature = METHODS[method].feature if method in METHODS else None
             if feature is not None:
                 self._features.add(feature)
@@ -408,20 +408,6 @@ class Service(Registry):
         page = self._page(kind, key, items, run.call.params.get("cursor"), self._page_size)
         return deepcopy(page) if self._middleware else page  # a middleware may change what it sees
 
-    def _raw_route(self, function: Callable[..., Any]) -> Route:
-        handler = Handler(function)
-        names = [name for name in _parameters(function) if name not in handler.hidden]
-        if len(names) != 1:
-            raise TypeError(f"{label(function)} must take the request's params, and may take a Context")
-
-        async def route(run: Run) -> Any:
-            result = _plain(await handler.run(run, {names[0]: _raw_params(run)}))
-            if result.get("resultType") == "input_required":
-                run.ask_by_returning(raw_input_required(result))
-            return self._completed(run, result)
-
-        return route
-
     def _route(self) -> None:
         self._routes = {method: self._wrapped(route) for method, route in self._builtin.items()}
 
@@ -492,29 +478,6 @@ def _around(middleware: Middleware, proceed: Proceed) -> Proceed:
     return route
 
 
-def _plain(value: object) -> JsonObject:
-    """A low-level handler's value as a result."""
-    if isinstance(value, ToolResult | PromptResult | ResourceResult):
-        raise TypeError(f"A low-level handler returns the wire's own result, a dict; got {type(value).__name__}")
-    made: object = {} if value is None else msgspec.to_builtins(value, str_keys=True)
-    if type(made) is not dict:
-        raise TypeError(f"A low-level handler returns an object, got {type(value).__name__}")
-    return dict(made)
-
-
-def _raw_params(run: Run) -> JsonObject:
-    """The parameters for a low-level handler."""
-    params = run.call.params
-    if run.round == 1:
-        return params
-    rest = {name: value for name, value in params.items() if name not in {"requestState", "inputResponses"}}
-    return {**rest, **run.conversation().retried()}
-
-
 def _is_same_round(result: JsonObject, asking: JsonObject | None) -> bool:
     """Whether a result that came through middleware is the one that the server made."""
     return asking is not None and result.get("requestState") == asking.get("requestState")
-
-
-def _parameters(function: Callable[..., Any]) -> list[str]:
-    return list(inspect.signature(function).parameters)
