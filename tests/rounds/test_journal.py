@@ -321,6 +321,15 @@ def test_what_nobody_asked_for_nor_looked_at_is_not_kept() -> None:
     assert talk.answer("seen") == Elicited("accept", {"value": "2"})
 
 
+def test_after_the_first_request_only_what_was_asked_for_is_seen() -> None:
+    talk = begun()
+    talk.returned(input_required({"a": text()}))
+    talk = next_round(talk, {"a": accept("1"), "stray": accept("2")})
+    assert talk.answer("stray") == Missing()
+    talk.returned(input_required({"b": text("b")}))
+    assert next_round(talk, {}).answer("stray") == Missing()
+
+
 def test_state_is_of_the_round_before_only() -> None:
     talk = begun()
     talk.returned(input_required(state={"n": 1}))

@@ -232,14 +232,13 @@ class Conversation:
         return self._readable(name, question, response)
 
     def answer(self, name: str) -> Response:
-        """The newest response under a name, whether or not it was asked for: the return style's view."""
+        """The newest response under a name, as the return style sees it: in the first request, asked for or not."""
         self._seen.add(name)
         self._read.add(name)
         recorded = self.journal.answers.get(name)
-        if recorded is None or name in self.journal.asked:
-            fresh = view(self.arrived.get(name))
-            if recorded is None or not isinstance(fresh, Missing):
-                return fresh
+        fresh = view(self.arrived.get(name)) if self._counts(name) else Missing()
+        if recorded is None or not isinstance(fresh, Missing):
+            return fresh
         return view(_decode(recorded.response))
 
     def refuse(self, name: str, response: object, fault: Mismatch) -> None:
@@ -285,11 +284,7 @@ class Conversation:
     def close(self) -> JsonObject:
         """End the round: the journal now says what was asked, and the result says what to answer."""
         for name in self.arrived:
-            if name in self.journal.asked:
-                keeps = name in self._read or not self._settled(name)
-            else:
-                keeps = name in self._read and name not in self.journal.answers
-            if keeps:
+            if self._counts(name) and (name in self._read or not self._settled(name)):
                 self._keep(name)
         asked: dict[str, AskedQuestion] = {}
         for name, question in self.pending.items():
@@ -370,8 +365,14 @@ class Conversation:
             if (name, before.fingerprint) in self._claimed:
                 self._claimed.add((aside, before.fingerprint))
 
+    def _counts(self, name: str) -> bool:
+        """Whether what arrived under a name may be read: it was asked for, or came with the first request."""
+        return name in self.journal.asked or self.journal.round == 1
+
     def _settled(self, name: str) -> bool:
-        """Whether what arrived was read already, or did not fit a question that is asked again."""
+        """Whether what arrived was not asked for, was read already, or did not fit a question that is asked again."""
+        if name not in self.journal.asked:
+            return True
         print_ = self.journal.asked[name].fingerprint
         before = self.journal.answers.get(name)
         if before is not None and before.read and before.fingerprint == print_:
