@@ -16,10 +16,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from antiphon.testing.outcome import Summary
 from antiphon.testing.report import html
 from antiphon.testing.report.terminal import ReportPrinter
 from antiphon.testing.suite.loading import load
+from antiphon.testing.suite.model import Summary
 from antiphon.testing.suite.runner import run
 
 ROOT = Path(__file__).resolve().parent.parent

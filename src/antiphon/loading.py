@@ -8,7 +8,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from traceback import StackSummary, TracebackException
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Final, TypeVar
 
 import msgspec
@@ -60,7 +60,8 @@ class ServerName(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str, base: Path) -> ServerName:
     """Parse ``notes.py``, ``notes.py:app``, ``package.module`` or ``package.module:app``, relative to ``base``.
 
-    Raise ServerMissing if it is none of these, or the file does not exist.
+    What follows the colon is a Server, or a function that makes one. Raise ServerMissing if it is none of these, or
+    the file does not exist.
     """
     place, colon, variable = text.rpartition(":")
     if not colon or not _is_dotted(variable):
@@ -191,6 +192,11 @@ def _named(module: ModuleType, name: ServerName, kind: type[T]) -> T:
             found = getattr(found, part)
         except AttributeError:
             raise ServerMissing(f"{name.place} has no {name.variable!r}{candidates}") from None
+    if isinstance(found, FunctionType):
+        try:
+            found = found()
+        except Exception as fault:  # noqa: BLE001 -- any failure is the author's to see
+            raise ImportFailed(f"{name.variable}() in {name.place} failed: {fault!r}", own_traceback(fault)) from None
     if not isinstance(found, kind):
         raise ServerMissing(
             f"{name.variable!r} in {name.place} is not an antiphon.Server: its type is {type(found).__name__}"

@@ -1,8 +1,9 @@
 """The types of the public API, the same for every protocol revision."""
 
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, get_args
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -15,6 +16,22 @@ LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "cr
 LOG_LEVELS: dict[str, int] = {level: rank for rank, level in enumerate(get_args(LogLevel))}
 Scope: TypeAlias = Literal["public", "private"]
 JsonObject: TypeAlias = dict[str, Any]
+
+
+def no_truth(advice: str) -> Callable[[object], NoReturn]:
+    """Return a ``__bool__`` for what may stand in place of an answer: as any object, it would be true."""
+
+    def refuse(self: object) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} is neither true nor false: {advice}")
+
+    return refuse
+
+
+_ANSWER_TRUTH = no_truth(
+    "use 'await ctx.confirm(...)' for a yes or no, '.unwrap()' for the value, or 'match' for Accepted, Declined and"
+    " Cancelled"
+)
+_RESPONSE_TRUTH = no_truth("use 'ctx.accepted(key, shape)' for the value, or 'match' for what has arrived")
 
 
 class Annotations(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -286,6 +303,7 @@ class Sample(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="came
     model: str
     stop_reason: str | None = None
     meta: JsonObject | None = field(name="_meta", default=None)
+    __bool__ = no_truth("look at its '.text' or '.content'")
 
     @property
     def text(self) -> str:
@@ -298,6 +316,7 @@ class Accepted(Struct, Generic[T_co], frozen=True):
 
     value: T_co
     action: Literal["accept"] = "accept"
+    __bool__ = _ANSWER_TRUTH
 
     def unwrap(self) -> T_co:
         return self.value
@@ -307,6 +326,7 @@ class Declined(Struct, frozen=True):
     """The user declined."""
 
     action: Literal["decline"] = "decline"
+    __bool__ = _ANSWER_TRUTH
 
     def unwrap(self) -> Any:
         raise UserRefused("decline")
@@ -316,6 +336,7 @@ class Cancelled(Struct, frozen=True):
     """The user closed the question without an answer."""
 
     action: Literal["cancel"] = "cancel"
+    __bool__ = _ANSWER_TRUTH
 
     def unwrap(self) -> Any:
         raise UserRefused("cancel")
@@ -329,6 +350,7 @@ class Missing(Struct, frozen=True):
     """No usable response has arrived under that key."""
 
     kind: Literal["missing"] = "missing"
+    __bool__ = _RESPONSE_TRUTH
 
 
 class Elicited(Struct, frozen=True):
@@ -337,6 +359,7 @@ class Elicited(Struct, frozen=True):
     action: Literal["accept", "decline", "cancel"]
     content: JsonObject | None = None
     kind: Literal["elicit"] = "elicit"
+    __bool__ = _RESPONSE_TRUTH
 
 
 class Sampled(Struct, frozen=True):
@@ -344,6 +367,7 @@ class Sampled(Struct, frozen=True):
 
     result: Sample
     kind: Literal["sampling"] = "sampling"
+    __bool__ = _RESPONSE_TRUTH
 
 
 class Rooted(Struct, frozen=True):
@@ -351,6 +375,7 @@ class Rooted(Struct, frozen=True):
 
     roots: tuple[Root, ...]
     kind: Literal["roots"] = "roots"
+    __bool__ = _RESPONSE_TRUTH
 
 
 Response: TypeAlias = Missing | Elicited | Sampled | Rooted

@@ -858,9 +858,8 @@ async def test_a_question_that_is_not_awaited_is_never_a_yes(app: Server, logged
     for name in ("plain", "forgetful"):
         told = await converse(app, *tool(name), answers={})
         assert told.error == {"code": -32603, "message": "Internal error"}
-        assert (
-            "ctx.confirm(...) was not awaited, so the user was not asked: write 'await ctx.confirm(...)'" in logged.text
-        )
+        assert "ctx.confirm(...) was not awaited, so it has no effect and no answer" in logged.text
+        assert "write 'await ctx.confirm(...)'" in logged.text
         assert "'ctx.sync.confirm(...)' in a plain one" in logged.text
         logged.clear()
     assert deleted == []

@@ -1,11 +1,13 @@
 """The declared style: a parameter that is a question, which the model can neither see nor send."""
 
 import asyncio
+import inspect
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+from typing_extensions import TypeAliasType
 
 from antiphon import (
     Accepted,
@@ -20,11 +22,12 @@ from antiphon import (
     Seal,
     Server,
     ask,
+    input_required,
 )
 from antiphon.rounds.token import generate_key
 
 from .driver import accept, cancel, converse, decline, in_turn, leg, prompt, resource, roots, sampled, tool
-from .handlers import Where
+from .handlers import Colour, Where
 
 KEY = generate_key(b"d" * 32)
 
@@ -32,6 +35,13 @@ KEY = generate_key(b"d" * 32)
 @dataclass
 class Nested:
     where: Where
+
+
+class Unwritten:
+    """What no schema can say."""
+
+
+UNWRITTEN = Unwritten()
 
 
 def opened_folders() -> Question:
@@ -557,3 +567,228 @@ async def test_a_tool_that_failed_to_register_is_not_there(app: Server) -> None:
 
     listed = await leg(app, "tools/list", {})
     assert [each["name"] for each in listed.result["tools"]] == ["other"]
+
+
+# --- other spellings ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["tool", "prompt", "resource", "template", "low level"])
+async def test_a_default_declares_as_an_annotation_does(app: Server, kind: str) -> None:
+    async def wipe(sure: bool = Ask("Really wipe?")) -> str:
+        return f"wiped: {sure}"
+
+    call = tool("wipe", sure=True)
+    if kind == "tool":
+        app.tool(wipe)
+        assert (await schema_of(app, "wipe")).get("properties", {}) == {}
+    elif kind == "prompt":
+        app.prompt(wipe)
+        call = prompt("wipe", sure="true")
+    elif kind == "resource":
+        app.resource("wipe://it")(wipe)
+        call = resource("wipe://it")
+    elif kind == "template":
+
+        @app.resource("wipe://{what}")
+        def template(what: str, sure: bool = Ask("Really wipe {what}?")) -> str:
+            return f"wiped: {sure}"
+
+        call = resource("wipe://it")
+    else:
+
+        @app.on("tools/call")
+        async def call_tool(params: dict[str, Any], sure: bool = Ask("Really wipe?")) -> dict[str, Any]:
+            return {"content": [{"type": "text", "text": f"wiped: {sure}"}]}
+
+    for ticked in (True, False):
+        told = await converse(app, *call, answers={"sure": accept(value=ticked)})
+        assert (told.asked, told.text) == ([["sure"]], f"wiped: {ticked}")
+
+
+async def test_a_default_may_be_a_function_and_take_limits_from_the_annotation(app: Server) -> None:
+    @app.tool
+    async def scale(
+        now: int,
+        wanted: Annotated[int, msgspec.Meta(ge=1, le=9)] = Ask("How many, instead of {now}?", ttl=30),
+        sure: bool = Ask(lambda wanted: ask.form("That many?", bool) if wanted > 5 else True),
+    ) -> str:
+        return f"{wanted} {sure}"
+
+    told = await converse(app, *tool("scale", now=2), answers={"wanted": in_turn(accept(value=10), accept(value=3))})
+    assert (told.asked, told.text) == ([["wanted"], ["wanted"]], "3 True")
+    assert told.rounds[0].questions["wanted"]["params"]["requestedSchema"]["properties"]["value"]["maximum"] == 9
+
+
+FORM = ask.form("Sure?", bool)
+
+
+@dataclass
+class Options:
+    sure: Annotated[bool, Ask("Sure?")]
+
+
+@dataclass
+class Defaults:
+    sure: bool = Ask("Sure?")
+
+
+MISPLACED: list[tuple[Any, Any]] = [
+    (Annotated[bool, Ask], ...),
+    (Annotated[bool, FORM], ...),
+    (Annotated[bool, ask.form], ...),
+    (Annotated[bool, input_required({"sure": FORM})], ...),
+    (Annotated[bool | None, Ask], None),
+    (Annotated[bool, Ask] | None, None),
+    (Annotated[bool, Ask("Sure?")] | None, None),
+    (list[Annotated[bool, Ask("Sure?")]], ...),
+    (dict[str, list[Annotated[bool, Ask("Sure?")]]], ...),
+    (Options, ...),
+    (list[Options], ...),
+    (Defaults, ...),
+    (Ask, ...),
+    (Ask("Sure?"), ...),
+    (bool, FORM),
+    (bool, Ask),
+    (bool, ask.form),
+    (bool, input_required({"sure": FORM})),
+    (inspect.Parameter.empty, Ask("Sure?")),
+    (Annotated[bool, Ask("Sure?")], Ask("Really?")),
+    (Annotated[bool, Ask("Sure?"), Ask("Really?")], ...),
+]
+
+
+@pytest.mark.parametrize("kind", ["tool", "prompt", "resource", "low level"])
+@pytest.mark.parametrize(("hint", "default"), MISPLACED, ids=lambda item: type(item).__name__)
+def test_a_question_in_the_wrong_place_fails_at_registration_and_names_the_right_one(
+    app: Server, hint: Any, default: Any, kind: str
+) -> None:
+    async def wipe(params: dict[str, Any], sure: Any) -> Any:
+        return {"content": []}
+
+    if hint is inspect.Parameter.empty:
+        del wipe.__annotations__["sure"]
+    else:
+        wipe.__annotations__["sure"] = hint
+    wipe.__defaults__ = None if default is ... else (default,)
+    register = {
+        "tool": app.tool,
+        "prompt": app.prompt,
+        "resource": app.resource("x://{params}/{sure}"),
+        "low level": app.on("tools/call"),
+    }[kind]
+    with pytest.raises(TypeError, match="'sure'") as told:
+        register(wipe)
+    assert 'sure: bool = Ask("...")' in str(told.value) or "sure: Annotated[" in str(told.value)
+
+
+Sure = TypeAliasType("Sure", Annotated[bool, Ask("Sure?")])
+
+
+@dataclass
+class Tree:
+    branches: "list[Tree]"
+
+
+async def test_an_alias_declares_as_what_it_stands_for_beside_a_recursive_type(app: Server) -> None:
+    async def wipe(tree: Tree, sure: Any) -> str:
+        return f"{tree} {sure}"
+
+    wipe.__annotations__["sure"] = Sure
+    app.tool(wipe)
+    call = tool("wipe", tree={"branches": []}, sure=True)
+    told = await converse(app, *call, answers={"sure": accept(value=False)})
+    assert (told.asked, told.text) == ([["sure"]], "Tree(branches=[]) False")
+
+
+# --- what a function returns is checked --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "made"),
+    [
+        (bool, "Delete everything?"),
+        (bool, "no"),
+        (bool, 1),
+        (bool, None),
+        (bool, [ask.form("Sure?", bool)]),
+        (bool, Declined()),
+        (bool, Ask("Sure?")),
+        (bool, input_required({"sure": ask.form("Sure?", bool)})),
+        (int, "7"),
+        (Literal["a", "b"], "c"),
+        (list[str], "abc"),
+        (Where, {"replicas": 2}),
+        (Answer[bool], "no"),
+        (Annotated[int, msgspec.Meta(ge=5)], 1),
+        (Unwritten, "no"),
+    ],
+    ids=lambda item: type(item).__name__,
+)
+async def test_what_is_no_question_must_fit_the_type_or_the_tool_does_not_run(
+    app: Server, logged: pytest.LogCaptureFixture, shape: Any, made: Any
+) -> None:
+    ran: list[object] = []
+
+    async def wipe(sure: Any) -> str:
+        ran.append(sure)
+        return "wiped"
+
+    wipe.__annotations__["sure"] = Annotated[shape, Ask(lambda: made)]
+    app.tool(wipe)
+    told = await converse(app, *tool("wipe"))
+    assert told.error == {"code": -32603, "message": "Internal error"}
+    assert ran == []
+    assert "'sure'" in logged.text
+    assert "does not fit" in logged.text
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (ask.form("Sure?", str), accept(value="no")),
+        (ask.form("How sure?", int), accept(value=0)),
+        (ask.form("Sure?", {"type": "object", "properties": {"sure": {"type": "boolean"}}}), accept(sure=False)),
+        (ask.url("Open", "https://a.example"), {"action": "accept"}),
+        (ask.sample("Is that safe?", max_tokens=5), sampled("no")),
+        (ask.roots(), roots()),
+    ],
+    ids=repr,
+)
+async def test_an_answer_of_another_type_than_the_parameters_does_not_reach_the_tool(
+    app: Server, logged: pytest.LogCaptureFixture, question: Question, answer: Any
+) -> None:
+    @app.tool
+    async def wipe(sure: Annotated[bool, Ask(lambda: question)]) -> str:
+        return f"wiped: {sure}"
+
+    assert (await converse(app, *tool("wipe"), answers={"sure": answer})).error["message"] == "Internal error"
+    assert "does not fit" in logged.text
+
+
+@pytest.mark.parametrize(
+    ("shape", "made", "given"),
+    [
+        (bool, True, True),
+        (Where, Where("oslo"), Where("oslo")),
+        (Where, {"region": "oslo"}, Where("oslo")),
+        (float, 3, 3.0),
+        (Colour, Colour.RED, Colour.RED),
+        (Answer[bool], False, Accepted(False)),
+        (bool | None, None, None),
+        (Unwritten, UNWRITTEN, UNWRITTEN),
+        (Any, UNWRITTEN, UNWRITTEN),
+    ],
+    ids=lambda item: type(item).__name__,
+)
+async def test_a_value_that_fits_is_given_as_the_type(app: Server, shape: Any, made: Any, given: Any) -> None:
+    seen: list[object] = []
+
+    async def work(value: Any) -> str:
+        seen.append(value)
+        return "done"
+
+    work.__annotations__["value"] = Annotated[shape, Ask(lambda: made)]
+    app.tool(work)
+    assert (await converse(app, *tool("work"))).text == "done"
+    assert seen == [given]
+    assert type(seen[0]) is type(given)

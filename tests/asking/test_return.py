@@ -23,7 +23,7 @@ from antiphon import (
 )
 from antiphon.rounds.token import generate_key
 
-from .driver import accept, cancel, converse, decline, in_turn, leg, prompt, resource, roots, sampled, tool
+from .driver import ABSENT, accept, cancel, converse, decline, in_turn, leg, prompt, resource, roots, sampled, tool
 from .handlers import Where
 
 KEY = generate_key(b"r" * 32)
@@ -607,16 +607,238 @@ async def test_a_low_level_handler_does_not_loop_on_a_refusal_either(app: Server
     assert "declined" in told.text
 
 
+# --- recorded answers stay ---------------------------------------------------------------------------------------
+
+
+async def test_an_answer_of_an_earlier_round_is_not_replaced_by_one_that_was_not_asked_for(app: Server) -> None:
+    @app.tool
+    async def order(ctx: Context) -> str | InputRequired:
+        amount = ctx.accepted("amount", int)
+        if amount is None:
+            return input_required({"amount": ask.form("How many?", int)})
+        if ctx.accepted("sure", bool) is not True:
+            return input_required({"sure": ask.form(f"Charged for {amount}. Deliver?", bool)})
+        return f"Delivered {amount}"
+
+    first = await leg(app, *tool("order"))
+    second = await leg(app, *tool("order"), state=first.token, responses={"amount": accept(value=1)})
+    assert second.questions["sure"]["params"]["message"] == "Charged for 1. Deliver?"
+    late = {"amount": accept(value=1_000_000), "sure": accept(value=True)}
+    last = await leg(app, *tool("order"), state=second.token, responses=late)
+    assert last.result["content"][0]["text"] == "Delivered 1"
+    more = await leg(app, *tool("order"), state=second.token, responses={"amount": accept(value=1_000_000)})
+    assert more.questions["sure"]["params"]["message"] == "Charged for 1. Deliver?"
+    end = await leg(app, *tool("order"), state=more.token, responses={"sure": accept(value=True)})
+    assert end.result["content"][0]["text"] == "Delivered 1"
+
+
+async def test_an_answer_to_another_question_under_the_same_key_does_not_count(app: Server) -> None:
+    @app.tool
+    async def delete(ctx: Context) -> str | InputRequired:
+        if ctx.round < 3:
+            return input_required({"sure": ask.form("Delete 3?" if ctx.round == 1 else "Delete 3000?", bool)})
+        return f"{ctx.accepted('sure', bool)}"
+
+    first = await leg(app, *tool("delete"))
+    second = await leg(app, *tool("delete"), state=first.token, responses={"sure": accept(value=True)})
+    for responses in ({}, {"sure": 5}, {"other": accept(value=True)}):
+        last = await leg(app, *tool("delete"), state=second.token, responses=responses)
+        assert last.result["content"][0]["text"] == "None"
+
+
+async def test_an_awaited_answer_is_not_replaced_either_when_it_is_read_by_its_key(app: Server) -> None:
+    @app.tool
+    async def order(ctx: Context) -> str:
+        amount = (await ctx.elicit("How many?", int, key="amount")).unwrap()
+        seen = ctx.response("amount")
+        sure = await ctx.confirm(f"Deliver {amount}?", key="sure")
+        return f"{seen} {amount} {sure}"
+
+    first = await leg(app, *tool("order"))
+    second = await leg(app, *tool("order"), state=first.token, responses={"amount": accept(value=1)})
+    late = {"amount": accept(value=1_000_000), "sure": 5}
+    third = await leg(app, *tool("order"), state=second.token, responses=late)
+    last = await leg(app, *tool("order"), state=third.token, responses={**late, "sure": accept(confirm=True)})
+    assert last.result["content"][0]["text"] == f"{Elicited('accept', {'value': 1})} 1 True"
+
+
+# --- results as the wire has them --------------------------------------------------------------------------------
+
+REGION = {
+    "method": "elicitation/create",
+    "params": {
+        "mode": "form",
+        "message": "Which region?",
+        "requestedSchema": {"type": "object", "properties": {"region": {"type": "string"}}, "required": ["region"]},
+    },
+}
+
+
+def provisioning(app: Server, how: str = "handler") -> Server:
+    def provision(params: dict[str, Any]) -> dict[str, Any]:
+        answer = (params.get("inputResponses") or {}).get("region") or {}
+        if params.get("requestState") is None or not answer.get("content"):
+            return {"resultType": "input_required", "inputRequests": {"region": REGION}, "requestState": "provision-v1"}
+        text = f"{params['requestState']} in {answer['content']['region']}"
+        if params["name"] == "thanks":
+            return {"content": [{"type": "text", "text": text}], "messages": [], "contents": []}
+        return {
+            "content": [{"type": "text", "text": text}],
+            "messages": [{"role": "user", "content": {"type": "text", "text": text}}],
+        }
+
+    if how == "handler":
+
+        @app.on("tools/call")
+        async def call_tool(params: dict[str, Any]) -> dict[str, Any]:
+            return provision(params)
+
+        @app.on("prompts/get")
+        def get_prompt(params: dict[str, Any], ctx: Context) -> dict[str, Any]:
+            return {name: value for name, value in provision(params).items() if name != "content"}
+    else:
+        app.tool(provision, name="provision", input_schema={})
+
+        @app.middleware
+        async def replace(ctx: Context, proceed: Any) -> Any:
+            state = ctx.state(str)
+            region = ctx.accepted("region", {**REGION["params"]["requestedSchema"]})
+            responses = None if region is None else {"region": {"content": region}}
+            return provision({"name": ctx.name, "requestState": state, "inputResponses": responses})
+
+    return app
+
+
+@pytest.mark.parametrize("how", ["handler", "middleware"])
+async def test_a_raw_result_that_asks_is_sealed_and_its_answer_comes_back_with_its_state(app: Server, how: str) -> None:
+    told = await converse(provisioning(app, how), *tool("provision"), answers={"region": accept(region="oslo")})
+    assert (told.asked, told.text) == ([["region"]], "provision-v1 in oslo")
+    assert told.rounds[0].questions == {"region": REGION}
+    assert "provision" not in told.rounds[0].token
+
+
+async def test_a_raw_result_of_a_prompt_asks_too(app: Server) -> None:
+    told = await converse(provisioning(app), *prompt("p"), answers={"region": accept(region="oslo")})
+    assert (told.asked, told.text) == ([["region"]], "provision-v1 in oslo")
+
+
+@pytest.mark.parametrize("how", ["handler", "middleware"])
+async def test_a_raw_result_asks_nothing_that_the_client_did_not_declare(app: Server, how: str) -> None:
+    told = await converse(provisioning(app, how), *tool("provision"), capabilities={"sampling": {}})
+    assert told.error["code"] == -32021
+    assert told.error["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
+
+
+@pytest.mark.parametrize("token", ["provision-v1", "x"])
+async def test_a_raw_state_cannot_be_made_by_a_client(app: Server, token: str) -> None:
+    done = await leg(provisioning(app), *tool("provision"), state=token, responses={"region": accept(region="oslo")})
+    assert done.reply["error"]["code"] == -32602
+
+
+async def test_a_raw_result_that_asks_again_after_a_refusal_ends_the_call(app: Server) -> None:
+    told = await converse(provisioning(app), *tool("provision"), answers={"region": decline()})
+    assert told.failed
+    assert "declined" in told.text
+
+
+async def test_a_low_level_handler_is_given_the_answers_to_what_it_asked_and_no_others(app: Server) -> None:
+    seen: list[object] = []
+
+    @app.on("tools/call")
+    async def call_tool(params: dict[str, Any]) -> dict[str, Any]:
+        seen.append(params.get("inputResponses"))
+        if len(seen) < 3:
+            return {"resultType": "input_required", "inputRequests": {f"q{len(seen)}": REGION}}
+        return {"content": []}
+
+    first = await leg(app, *tool("x"))
+    both = {"q1": accept(region="1"), "q2": accept(region="2")}
+    second = await leg(app, *tool("x"), state=first.token, responses=both)
+    await leg(app, *tool("x"), state=second.token, responses={**both, "q1": accept(region="other")})
+    assert seen == [None, {"q1": accept(region="1")}, {"q2": accept(region="2")}]
+
+
+@pytest.mark.parametrize(
+    ("question", "missing"),
+    [
+        (REGION, {"elicitation": {"form": {}}}),
+        (
+            {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {}}},
+            {"elicitation": {"form": {}}},
+        ),
+        (
+            {"method": "elicitation/create", "params": {"mode": "url", "message": "?", "url": "https://a.example"}},
+            {"elicitation": {"url": {}}},
+        ),
+        (ask.sample("Hi", max_tokens=1).to_wire(), {"sampling": {}}),
+        (
+            ask.sample("Hi", max_tokens=1, tool_choice="auto", context="thisServer").to_wire(),
+            {"sampling": {"tools": {}, "context": {}}},
+        ),
+        ({"method": "roots/list"}, {"roots": {}}),
+    ],
+    ids=repr,
+)
+async def test_every_raw_question_is_asked_and_needs_its_capability(app: Server, question: Any, missing: Any) -> None:
+    @app.on("tools/call")
+    async def call_tool(params: dict[str, Any]) -> dict[str, Any]:
+        return {"resultType": "input_required", "inputRequests": {"q": question}}
+
+    done = await leg(app, *tool("x"))
+    assert done.questions == {"q": {"params": {}, **question}}
+    refused = await leg(app, *tool("x"), capabilities={})
+    assert refused.reply["error"]["data"] == {"requiredCapabilities": missing}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {},
+        {"inputRequests": {}},
+        {"inputRequests": []},
+        {"inputRequests": {"q": "Which region?"}},
+        {"inputRequests": {"q": {"method": "tools/call", "params": {}}}},
+        {"inputRequests": {"q": {"method": "elicitation/create", "params": []}}},
+        {"requestState": 5},
+        {"requestState": {"a": 1}},
+    ],
+    ids=repr,
+)
+async def test_a_raw_result_that_is_no_question_fails_and_says_why(
+    app: Server, logged: pytest.LogCaptureFixture, result: Any
+) -> None:
+    @app.on("tools/call")
+    async def call_tool(params: dict[str, Any]) -> dict[str, Any]:
+        return {"resultType": "input_required", **result}
+
+    assert (await leg(app, *tool("x"))).reply["error"] == {"code": -32603, "message": "Internal error"}
+    assert "inputRequests" in logged.text or "requestState" in logged.text
+
+
+async def test_a_raw_state_alone_sheds_load(app: Server) -> None:
+    @app.on("tools/call")
+    async def call_tool(params: dict[str, Any]) -> dict[str, Any]:
+        if "requestState" not in params:
+            return {"resultType": "input_required", "requestState": "later"}
+        return {"content": [{"type": "text", "text": params["requestState"]}]}
+
+    told = await converse(app, *tool("x"))
+    assert (told.asked, told.text) == ([[]], "later")
+
+
+async def test_a_raw_result_of_a_method_that_may_not_ask_is_not_sent(app: Server) -> None:
+    @app.on("bank.example/balance")
+    async def balance(params: dict[str, Any]) -> dict[str, Any]:
+        return {"resultType": "input_required", "inputRequests": {"region": REGION}}
+
+    assert "may not ask" in (await leg(app, "bank.example/balance", {})).reply["error"]["message"]
+
+
 # --- whatever a client sends -------------------------------------------------------------------------------------
 
+NO_OBJECT = [True, False, 0, 1.5, "accept", "", [], [{"confirm": accept(confirm=True)}]]
 GARBAGE = [
     None,
-    True,
-    0,
-    1.5,
-    "accept",
-    [],
-    [{"confirm": accept(confirm=True)}],
     {},
     {"": accept(confirm=True)},
     {"other": accept(confirm=True)},
@@ -696,3 +918,27 @@ async def test_garbage_looks_missing_or_raw_but_never_breaks_the_look(app: Serve
     first = await leg(app, *tool("look"), responses=responses)
     assert first.result["content"][0]["text"] == "None"
     assert isinstance(seen[0], Missing | Elicited | Sampled | Rooted)
+
+
+@pytest.mark.parametrize("responses", NO_OBJECT, ids=repr)
+@pytest.mark.parametrize("call", [tool("deploy", env="prod"), prompt("p"), resource("x://y")], ids=lambda call: call[0])
+async def test_responses_that_are_no_object_are_refused_and_use_no_token_up(call, responses: object) -> None:
+    app = deploying(Server("strict", seal=Seal(KEY, single_use=True)))
+    app.prompt(lambda: "p", name="p")
+    app.resource("x://y")(lambda: "y")
+    state: Any = ABSENT
+    if call[0] == "tools/call":
+        state = (await leg(app, *call)).token
+    refused = await leg(app, *call, state=state, responses=responses)
+    assert refused.reply["error"]["code"] == -32602
+    assert "inputResponses" in refused.reply["error"]["message"]
+    if call[0] == "tools/call":
+        last = await leg(app, *call, state=state, responses={"confirm": accept(confirm=True)})
+        assert last.result["content"][0]["text"] == "Deployed to prod"
+
+
+async def test_a_state_and_responses_that_are_null_count_as_absent(app: Server) -> None:
+    first = await leg(deploying(app), *tool("deploy", env="prod"), state=None, responses=None)
+    assert list(first.questions) == ["confirm"]
+    last = await leg(app, *tool("deploy", env="prod"), state=first.token, responses={"confirm": accept(confirm=True)})
+    assert last.result["content"][0]["text"] == "Deployed to prod"

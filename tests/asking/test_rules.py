@@ -5,17 +5,13 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+from pydantic import BaseModel, field_validator
 
-from antiphon import (
-    Context,
-    Declined,
-    Seal,
-    Server,
-)
+from antiphon import Ask, Context, Declined, InputRequired, Seal, Server, ask, input_required
 
 from .driver import accept, cancel, converse, decline, in_turn, leg, roots, sampled, tool
 from .handlers import ANSWERS, KEY, Colour, asks, gathered
@@ -351,3 +347,176 @@ async def test_the_process_is_no_part_of_a_conversation(app: Server) -> None:
     told = await converse([fresh() for _ in range(4)], *tool("work"), answers=ANSWERS)
     assert told.asked == [["a"], ["b"], ["c"]]
     assert told.text.startswith(f"ABC {os.getpid()} 0.")
+
+
+# --- keys ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_same_words_under_a_key_and_without_one_are_two_questions(app: Server) -> None:
+    @app.tool
+    async def publish(ctx: Context) -> str:
+        delete, notify = await asyncio.gather(ctx.confirm("Are you sure?"), ctx.confirm("Are you sure?", key="notify"))
+        return f"delete {delete}, notify {notify}"
+
+    answers = {"notify": accept(confirm=True), "confirm": in_turn(None, accept(confirm=False))}
+    told = await converse(app, *tool("publish"), answers=answers)
+    assert told.asked == [["confirm", "notify"], ["confirm"]]
+    assert told.text == "delete False, notify True"
+
+
+@pytest.mark.parametrize("returned", [True, False])
+@pytest.mark.parametrize("read", [True, False])
+async def test_an_answer_given_under_a_key_does_not_move_to_a_question_without_one(
+    app: Server, returned: bool, read: bool
+) -> None:
+    @app.tool
+    async def publish(ctx: Context) -> Any:
+        if ctx.round == 1 or (read and not returned):
+            if returned:
+                return input_required({"confirm": ask.confirm("Are you sure?")})
+            assert await ctx.confirm("Are you sure?", key="confirm")
+            return f"{await ctx.confirm('Are you sure?')}"
+        return f"{await ctx.confirm('Are you sure?')}"
+
+    first = await leg(app, *tool("publish"))
+    second = await leg(app, *tool("publish"), state=first.token, responses={"confirm": accept(confirm=True)})
+    assert second.asks
+
+
+async def test_an_answer_given_without_a_key_does_not_count_under_one(app: Server) -> None:
+    @app.tool
+    async def publish(ctx: Context) -> str:
+        return f"{await ctx.confirm('Are you sure?', key=None if ctx.round == 1 else 'confirm')}"
+
+    first = await leg(app, *tool("publish"))
+    second = await leg(app, *tool("publish"), state=first.token, responses={"confirm": accept(confirm=True)})
+    assert second.asks
+
+
+async def test_an_answer_does_not_move_from_one_key_to_another(app: Server) -> None:
+    @app.tool
+    async def publish(ctx: Context) -> str:
+        names = ("a", "b") if ctx.round == 1 else ("b", "a")
+        return " ".join([f"{key} {await ctx.confirm('Are you sure?', key=key)}" for key in names])
+
+    answers = {"a": accept(confirm=True), "b": accept(confirm=False)}
+    told = await converse(app, *tool("publish"), answers=answers)
+    assert told.text == "b False a True"
+
+
+# --- why an answer was not accepted -------------------------------------------------------------------------------
+
+
+@dataclass
+class Span:
+    begin: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if self.end <= self.begin:
+            raise ValueError("end must be after begin")
+
+
+def spans(app: Server) -> Server:
+    @app.tool
+    async def awaiting(ctx: Context) -> str:
+        return repr((await ctx.elicit("When?", Span, key="when")).unwrap())
+
+    @app.tool
+    async def returning(ctx: Context) -> str | InputRequired:
+        span = ctx.accepted("when", Span)
+        return input_required({"when": ask.form("When?", Span)}) if span is None else repr(span)
+
+    @app.tool
+    async def declaring(when: Annotated[Span, Ask("When?")]) -> str:
+        return repr(when)
+
+    @app.tool
+    def in_a_thread(ctx: Context) -> str:
+        return repr(ctx.sync.elicit("When?", Span, key="when").unwrap())
+
+    return app
+
+
+@pytest.mark.parametrize("style", ["awaiting", "returning", "declaring", "in_a_thread"])
+async def test_the_reason_why_an_answer_is_not_accepted_stands_before_the_question(
+    app: Server, logged: pytest.LogCaptureFixture, style: str
+) -> None:
+    answers = in_turn(accept(begin=5, end=1), accept(begin=5, end=5), accept(begin=5, end=6))
+    told = await converse(spans(app), *tool(style), answers={"when": answers})
+    refused = ["Not accepted: end must be after begin\n\nWhen?"]
+    assert told.messages == [["When?"], refused, refused]
+    assert told.text == "Span(begin=5, end=6)"
+    assert logged.text.count("'when' was not accepted: end must be after begin") == 2
+
+
+async def test_a_field_that_does_not_fit_is_named(app: Server) -> None:
+    told = await converse(
+        spans(app), *tool("awaiting"), answers={"when": in_turn(accept(begin=1, end="x"), accept(begin=1, end=2))}
+    )
+    assert told.messages[1] == ["Not accepted: 'end': expected int, got 'x'\n\nWhen?"]
+
+
+async def test_a_pydantic_validator_gives_its_reason_and_nothing_else(app: Server) -> None:
+    class Booking(BaseModel):
+        nights: int
+
+        @field_validator("nights")
+        @classmethod
+        def few(cls, nights: int) -> int:
+            if nights > 3:
+                raise ValueError("at most three nights")
+            return nights
+
+    @app.tool
+    async def book(ctx: Context) -> str:
+        return f"{(await ctx.elicit('How long?', Booking, key='stay')).unwrap().nights}"
+
+    told = await converse(app, *tool("book"), answers={"stay": in_turn(accept(nights=9), accept(nights=2))})
+    assert told.messages[1] == ["Not accepted: 'nights': value error, at most three nights\n\nHow long?"]
+    assert told.text == "2"
+
+
+async def test_a_long_reason_is_cut_and_stays_one_line(app: Server) -> None:
+    @dataclass
+    class Endless:
+        text: str
+
+        def __post_init__(self) -> None:
+            if self.text == "no":
+                raise ValueError("not\nthis " * 1000)
+
+    @app.tool
+    async def work(ctx: Context) -> str:
+        return (await ctx.elicit("What?", Endless, key="what")).unwrap().text
+
+    told = await converse(app, *tool("work"), answers={"what": in_turn(accept(text="no"), accept(text="yes"))})
+    ((message,),) = told.messages[1:]
+    reason, _, question = message.partition("\n\n")
+    assert question == "What?"
+    assert "\n" not in reason
+    assert len(reason) < 350
+
+
+async def test_a_fault_in_a_class_is_not_shown_to_the_user(app: Server, logged: pytest.LogCaptureFixture) -> None:
+    @dataclass
+    class Faulty:
+        text: str
+
+        def __post_init__(self) -> None:
+            if self.text == "no":
+                len(5)  # type: ignore[arg-type]
+
+    @app.tool
+    async def work(ctx: Context) -> str:
+        return (await ctx.elicit("What?", Faulty, key="what")).unwrap().text
+
+    told = await converse(app, *tool("work"), answers={"what": in_turn(accept(text="no"), accept(text="yes"))})
+    assert told.messages[1] == ["Not accepted.\n\nWhat?"]
+    assert "object of type 'int' has no len()" in logged.text
+
+
+@pytest.mark.parametrize("response", [7, {}, {"action": "perhaps"}], ids=repr)
+async def test_a_response_that_no_user_gave_changes_no_question(app: Server, response: Any) -> None:
+    told = await converse(spans(app), *tool("awaiting"), answers={"when": in_turn(response, accept(begin=1, end=2))})
+    assert told.messages == [["When?"], ["When?"]]

@@ -121,7 +121,7 @@ async def test_a_token_cut_short_or_grown_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [None, 0, 1.5, True, [], {}, ["ap1."], "", " ", "ap1.", "ap2.AAAA", "état", "\ud83d\ude00", "x" * 100_000]
+    "state", [0, 1.5, True, [], {}, ["ap1."], "", " ", "ap1.", "ap2.AAAA", "état", "\ud83d\ude00", "x" * 100_000]
 )
 async def test_what_is_no_token_at_all_is_refused(state: object) -> None:
     assert frozen(await leg(deploying(), *CALL, state=state, responses=YES))

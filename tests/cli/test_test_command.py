@@ -104,7 +104,7 @@ def test_tests_are_chosen(antiphon):
     done = antiphon("test", "-k", "nothing")
     assert (done.exit_code, "No test is selected" in done.output) == (2, True)
     done = antiphon("test", "-k", "a and")
-    assert (done.exit_code, "'a and' ends too early" in done.output) == (2, True)
+    assert (done.exit_code, "'a and' makes no sense" in done.output) == (2, True)
 
 
 def test_the_first_failure_stops_the_run_if_wanted(antiphon):
@@ -192,6 +192,18 @@ def test_replay_safety_is_not_checked_at_the_same_time(antiphon):
     write(GOOD)
     assert "runs with -j 1" in antiphon("test", "--replay-safety", "-j", "2").output
     assert "--effect needs --replay-safety" in antiphon("test", "--effect", "shop.charge").output
+    assert "--ignore needs --replay-safety" in antiphon("test", "--ignore", "open").output
+
+
+def test_what_replay_safety_cannot_see_is_said_once(antiphon):
+    write(GOOD)
+    assert "cannot observe" not in antiphon("test", "--replay-safety").output
+    started = GOOD.replace(f"{{app: '{SHOP}'}}", f"{{command: [python, '{SHOP}']}}")
+    assert started != GOOD
+    write(started)
+    done = antiphon("test", "--replay-safety")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("--replay-safety cannot observe what the server of s does") == 1
 
 
 def test_replay_safety_is_not_checked_where_nothing_is_replayed(antiphon):

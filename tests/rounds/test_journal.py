@@ -291,17 +291,25 @@ def test_returned_questions_may_change_after_every_answer() -> None:
 # --- returning ---------------------------------------------------------------------------------------------------
 
 
-def test_returned_answers_accumulate_and_the_newest_wins() -> None:
+def test_returned_answers_accumulate_and_stay() -> None:
     talk = begun()
     talk.returned(input_required({"a": text("a"), "b": text("b")}))
     talk = next_round(talk, {"a": accept("1")})
     talk.returned(input_required({"b": text("b")}))
     talk = next_round(talk, {"a": accept("2"), "b": accept("3")})
-    assert talk.answer("a") == Elicited("accept", {"value": "2"})
+    assert talk.answer("a") == Elicited("accept", {"value": "1"})
     talk.returned(input_required(state=1))
     talk = next_round(talk, None)
-    assert talk.answer("a") == Elicited("accept", {"value": "2"})
+    assert talk.answer("a") == Elicited("accept", {"value": "1"})
     assert talk.answer("b") == Elicited("accept", {"value": "3"})
+
+
+def test_the_newest_answer_to_a_question_that_is_returned_again_wins() -> None:
+    talk = begun()
+    for value in ("1", "2"):
+        talk.returned(input_required({"a": text("a")}))
+        talk = next_round(talk, {"a": accept(value)})
+        assert talk.answer("a") == Elicited("accept", {"value": value})
 
 
 def test_what_nobody_asked_for_nor_looked_at_is_not_kept() -> None:
@@ -311,6 +319,15 @@ def test_what_nobody_asked_for_nor_looked_at_is_not_kept() -> None:
     talk = next_round(talk, {})
     assert talk.answer("stray") == Missing()
     assert talk.answer("seen") == Elicited("accept", {"value": "2"})
+
+
+def test_after_the_first_request_only_what_was_asked_for_is_seen() -> None:
+    talk = begun()
+    talk.returned(input_required({"a": text()}))
+    talk = next_round(talk, {"a": accept("1"), "stray": accept("2")})
+    assert talk.answer("stray") == Missing()
+    talk.returned(input_required({"b": text("b")}))
+    assert next_round(talk, {}).answer("stray") == Missing()
 
 
 def test_state_is_of_the_round_before_only() -> None:

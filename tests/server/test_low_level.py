@@ -123,15 +123,11 @@ async def test_prompts_and_resources_can_be_served_raw(app, call):
     assert (read["ttlMs"], read["cacheScope"]) == (7, "private")
 
 
-async def test_a_raw_result_keeps_the_type_it_says_it_has(app, call):
-    @app.on("tools/call")
-    async def run(params):
-        questions = {"name": {"method": "elicitation/create", "params": {"mode": "form", "message": "Who?"}}}
-        return {"resultType": "input_required", "inputRequests": questions, "requestState": "my own"}
-
-    result = (await call(app, "tools/call", {"name": "x"}))["result"]
-    assert result["resultType"] == "input_required"
-    assert result["requestState"] == "my own"
+async def test_a_raw_result_that_says_it_is_complete_is_completed_all_the_same(app, call):
+    app.on("resources/list")(lambda params: {"resultType": "complete", "resources": []})
+    result = (await call(app, "resources/list"))["result"]
+    assert (result["ttlMs"], result["cacheScope"]) == (60_000, "public")
+    assert SERVER in result["_meta"]
 
 
 async def test_a_raw_result_keeps_its_meta(app, call):

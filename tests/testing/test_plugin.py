@@ -562,9 +562,10 @@ def test_suites_are_collected_as_tests(project):
 
 def test_a_suite_that_is_broken_says_where(project):
     project.makefile(".mcp.yaml", broken="server: {app: 'shop:app'}\ntests:\n  - name: x\n    tol: deploy\n")
-    project.makefile(".mcp.yml", absent="server: {app: 'nowhere:app'}\ntests:\n  - name: y\n    tool: deploy\n")
+    tests = "  - name: y\n    tool: deploy\n  - name: z\n    tool: deploy\n"
+    project.makefile(".mcp.yml", absent=f"server: {{app: 'nowhere:app'}}\ntests:\n{tests}")
     outcome = run(project, "--continue-on-collection-errors")
-    outcome.assert_outcomes(errors=1, failed=1)
+    outcome.assert_outcomes(errors=1, failed=1, skipped=1)
     outcome.stdout.fnmatch_lines(["*broken.mcp.yaml:4:5: Unknown key 'tol'*", "*There is no module 'nowhere'*"])
 
 
@@ -587,3 +588,79 @@ def test_other_plugins_may_have_the_same_option(pytester):
     )
     pytester.makepyfile("def test(assert_snapshot):\n    assert_snapshot(1)")
     run(pytester, "--update-snapshots", inside=True).assert_outcomes(passed=1)
+
+
+# --- replay safety --------------------------------------------------------------------------------------------------
+
+LEDGER = """
+import sqlite3
+from antiphon import Context, Server
+
+db = sqlite3.connect("real.db")
+
+def make():
+    app = Server("ledger")
+
+    @app.tool
+    async def book(ctx: Context) -> str:
+        with open("log.txt", "a") as log:
+            log.write("booked")
+        return str(await ctx.confirm("Sure?"))
+
+    @app.tool
+    async def count(ctx: Context) -> str:
+        await ctx.confirm("Sure?")
+        return db.execute("SELECT 'real'").fetchone()[0] if db else "patched"
+
+    return app
+
+app = make()
+"""
+
+
+def test_a_failed_assertion_shows_the_whole_report(project):
+    project.makepyfile(
+        ledger=LEDGER,
+        test_ledger="""
+        import ledger, pytest
+
+        @pytest.fixture
+        def mcp_server():
+            return ledger.app
+
+        def test_book(mcp_client, answers):
+            answers(confirm=True)
+            report = mcp_client.check_replay_safety("book")
+            assert report.ok, report
+        """,
+    )
+    result = run(project)
+    result.stdout.fnmatch_lines(
+        [
+            "*AssertionError: book (2 rounds, asking confirm) is not safe to replay:",
+            "*ledger.py:11: open('log.txt', 'a') ran in rounds 1 and 2, outside of a step",
+            "*Put it into a step, which runs once: *. Or move it below the last question.",
+        ]
+    )
+
+
+def test_a_function_that_makes_the_server_keeps_what_a_test_has_patched(project):
+    project.makepyfile(
+        ledger=LEDGER,
+        test_ledger="""
+        import ledger, pytest
+
+        @pytest.fixture
+        def mcp_server():
+            return ledger.make
+
+        def test_count(mcp_client, answers, monkeypatch):
+            monkeypatch.setattr(ledger, "db", None)
+            answers(confirm=True)
+            assert mcp_client.call_tool("count").text == "patched"
+            report = mcp_client.check_replay_safety("count")
+            assert report.ok, report
+            assert report.notes == ()
+        """,
+    )
+    run(project).assert_outcomes(passed=1)

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from antiphon import Client, Context, Seal, Server, SQLiteStore
 from antiphon.errors import RoundsExceeded
 from antiphon.testing import AnswerUnscripted, Connection, McpClient, NoFreshInstance, Script, check_replay_safety
-from antiphon.testing.replay_observer import named
+from antiphon.testing.replay_observer import Observer, named
 from antiphon.testing.servers import maker
-from testing import till
+from testing import desk, till
 
 YES = {"confirm": True, "confirm-2": True}
 
@@ -44,7 +45,9 @@ async def test_a_question_with_the_time_in_it_is_found():
     assert f"It may come from time.time_ns() at {changed.where}" in changed.what
     assert "ctx.now()" in changed.advice
     assert (clock.kind, clock.rounds[:2]) == ("clock", (1, 2))
-    assert str(report).startswith("hurry (3 rounds, asking confirm, confirm) is not safe to replay:\n  The question")
+    assert str(report).startswith(
+        "hurry (3 rounds, asking confirm, confirm) is not safe to replay:\n  tests/testing/till.py:"
+    )
 
 
 async def test_a_returned_question_with_a_random_number_is_found():
@@ -162,6 +165,76 @@ async def test_logging_and_the_library_itself_are_not_reported(caplog):
         await client.resume(pending, answers)
         with pytest.raises(Exception, match="requestState"):
             await client.resume(pending, answers)
+
+
+# --- effects that are seen without being named ---------------------------------------------------------------------
+
+
+def at(text):
+    lines = Path(desk.__file__).read_text().splitlines()
+    return f"tests/testing/desk.py:{next(number for number, line in enumerate(lines, 1) if text in line)}"
+
+
+async def test_a_file_and_a_row_written_above_the_question_are_found(tmp_path):
+    report = await check_replay_safety(partial(desk.desk, tmp_path), "note", YES)
+    written, row = report.findings
+    assert (written.kind, written.where, written.rounds) == ("effect", at('file.open("a")'), (1, 2))
+    assert written.what == f"open('{tmp_path}/log.txt', 'a') ran in rounds 1 and 2, outside of a step"
+    assert (row.kind, row.where) == ("effect", at("INSERT INTO notes VALUES ('noted')"))
+    assert row.what == "sqlite3.Connection.execute() ran in rounds 1 and 2, outside of a step"
+    assert "ctx.step" in row.advice
+    assert "below the last question" in row.advice
+    assert f"  {written.where}: {written.what}\n" in str(report)
+
+
+async def test_reading_logging_steps_and_what_follows_the_last_question_are_no_effects(tmp_path):
+    handler = logging.FileHandler(tmp_path / "server.log", delay=True)
+    logging.getLogger("desk").addHandler(handler)
+    report = await check_replay_safety(partial(desk.desk, tmp_path), "note_well", YES)
+    logging.getLogger("desk").removeHandler(handler)
+    handler.close()
+    assert (tmp_path / "server.log").read_text()
+    assert report.ok, report
+
+
+async def test_effects_of_a_function_in_a_thread_are_found_with_the_line_that_called_for_them(tmp_path):
+    report = await check_replay_safety(partial(desk.desk, tmp_path), "plain", YES)
+    written, row = report.findings
+    assert written.where == at("file.write_text(text)")
+    called = at('save(file, "noted")')
+    assert f"called at {called}" in written.what
+    assert row.what.startswith("sqlite3.Cursor.executemany() ran in rounds 1 and 2")
+
+
+async def test_folders_processes_and_connections_are_effects(tmp_path):
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    report = await check_replay_safety(partial(desk.desk, tmp_path, port), "everything", YES, ignore=["os.system"])
+    server.close()
+    await server.wait_closed()
+    found = [(finding.what.partition("(")[0], finding.where) for finding in report.findings]
+    assert found == [
+        ("os.mkdir", at(".mkdir(parents=True)")),
+        ("os.rename", at("os.rename")),
+        ("os.rmdir", at("shutil.rmtree")),
+        ("subprocess.Popen", at("subprocess.run")),
+        ("subprocess.Popen", at("create_subprocess_exec")),
+        ("socket.connect", at("create_connection")),
+        ("socket.connect", at("open_connection")),
+    ]
+
+
+async def test_rounds_that_each_do_their_own_share_do_nothing_twice(tmp_path):
+    report = await check_replay_safety(partial(desk.desk, tmp_path), "own_rounds", YES)
+    assert (report.rounds, report.findings) == (2, ())
+
+
+async def test_nothing_is_recorded_outside_of_a_check(tmp_path):
+    with Observer() as observer:
+        with observer.seeing() as seen:
+            (tmp_path / "a").write_text("a")
+        (tmp_path / "b").write_text("b")
+    assert [sight.what for sight in seen] == [f"open('{tmp_path}/a', 'w')"]
 
 
 # --- what cannot be checked ---------------------------------------------------------------------------------------

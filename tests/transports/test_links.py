@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from antiphon import Disconnected, eras
-from antiphon.testing import contracts
+from antiphon.testing import link_contract
 from antiphon.testing.contracts import check_link
 from antiphon.transports import stdio_client as child
 from antiphon.transports.http_client import HttpLink
@@ -199,7 +199,7 @@ class Littering(Memory):
     ids=lambda part: part.__name__ if isinstance(part, type) else "",
 )
 async def test_the_contract_finds_a_broken_link(wrong, sentence, monkeypatch):
-    monkeypatch.setattr(contracts, "PATIENCE", 0.1)
+    monkeypatch.setattr(link_contract, "PATIENCE", 0.1)
     with pytest.raises(AssertionError) as broken:
         await check_link(wrong)
     assert any(line.startswith(sentence) for line in str(broken.value).splitlines()), broken.value

@@ -44,6 +44,7 @@ async def provision(name: str, ctx: Context) -> str:
     assert_type(await ctx.sample("Hi", max_tokens=5), Sample)
     assert_type(await ctx.roots(), list[Root])
     assert_type(await ctx.step("reserve", reserve, name), int)
+    assert_type(await ctx.random(), float)
     return where.region
 
 
@@ -62,6 +63,11 @@ def returning(ctx: Context) -> str | InputRequired:
 
 @app.tool
 async def declaring(cache: str, sure: Annotated[bool, Ask("Really wipe {cache}?")]) -> str:
+    return cache if sure else ""
+
+
+@app.tool
+async def declaring_by_default(cache: str, sure: bool = Ask("Really wipe {cache}?")) -> str:
     return cache if sure else ""
 
 

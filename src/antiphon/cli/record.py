@@ -16,11 +16,13 @@ from antiphon.errors import Disconnected
 from antiphon.testing.report.escaping import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from antiphon.testing.cassette.drift import Drift
     from antiphon.testing.cassette.format import Cassette
-    from antiphon.testing.cassette.matching import Drift
     from antiphon.testing.cassette.recording import Recording
     from antiphon.testing.cassette.replaying import Replay
-    from antiphon.testing.cassette.verifying import LiveServer, Verdict, Verification
+    from antiphon.testing.cassette.verifying import Came, LiveServer, Verdict, Verification
 
 _target = click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")
 _cassette = click.argument("cassette", type=click.Path(path_type=Path))
@@ -237,7 +239,7 @@ def verify_command(
     try:
         verification = Verification(
             recorded,
-            lambda: _live_server(peer, headers),
+            lambda came: _live_server(peer, headers, came),
             secrets=_secrets(secret),
             headers=headers,
             timeout=timeout,
@@ -250,10 +252,11 @@ def verify_command(
         _fail(exit_codes.NOT_STARTED, visible(str(fault)))
 
 
-def _live_server(peer: ServerTarget, headers: dict[str, str]) -> "LiveServer":
-    from antiphon.testing.cassette.verifying import LiveProcess, LiveUrl
+def _live_server(peer: ServerTarget, headers: dict[str, str], came: "Callable[[Came], None]") -> "LiveServer":
+    from antiphon.testing.cassette.http import LiveUrl
+    from antiphon.testing.cassette.stdio import LiveProcess
 
-    return LiveUrl(peer.text, headers=headers) if peer.command is None else LiveProcess(peer.command, cwd=peer.folder)
+    return LiveUrl(peer.text, came, headers) if peer.command is None else LiveProcess(peer.command, came, peer.folder)
 
 
 async def _verify(verification: "Verification") -> int:

@@ -7,26 +7,28 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 from click.exceptions import Exit
 
 from antiphon.cli import exit_codes
 from antiphon.cli.output import indented
 from antiphon.cli.target import header_option, holds_server, read_headers, read_target
 from antiphon.testing.answers import Script
-from antiphon.testing.outcome import Outcome, Place, Summary
 from antiphon.testing.report import FORMATS, render
 from antiphon.testing.report.escaping import counted, visible
 from antiphon.testing.suite.document import SuiteBroken, nearest
 from antiphon.testing.suite.format import duration, schema
-from antiphon.testing.suite.loading import find_suites, load_all
-from antiphon.testing.suite.model import Suite, Target
+from antiphon.testing.suite.loading import find_suites, load_all, loads
+from antiphon.testing.suite.model import Selection, Suite, Summary, parse_expression
 from antiphon.testing.suite.runner import Settings, run
-from antiphon.testing.suite.selection import Selection, check_expression
 from antiphon.testing.suite.server import SuiteServer, Unstarted
 from antiphon.testing.suite.starter import starting_suite
+
+if TYPE_CHECKING:
+    from antiphon.testing.report.terminal import ReportPrinter
 
 
 def _parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], object]:
@@ -48,7 +50,7 @@ def _time(text: str) -> float:
 
 def _expression(text: str) -> str:
     if text:
-        check_expression(text)
+        parse_expression(text)
     return text
 
 
@@ -131,6 +133,12 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
     multiple=True,
     help="With --replay-safety: a function (shop.payments.charge) that may run in one round only, unless in a step.",
 )
+@click.option(
+    "--ignore",
+    metavar="WHAT",
+    multiple=True,
+    help="With --replay-safety: what not to report (socket.connect, notes.py:12, clock).",
+)
 @click.option("--watch", is_flag=True, help="Run again when a file changes.")
 @click.option(
     "--report",
@@ -181,8 +189,9 @@ def test_command(
         raise click.UsageError("--replay-safety runs the server's rounds again, but --replay starts no server")
     if settings["replay_safety"] and settings["era"] == "legacy":
         raise click.UsageError("--replay-safety has nothing to check in the legacy era, which runs a call once")
-    if settings["effects"] and not settings["replay_safety"]:
-        raise click.UsageError("--effect needs --replay-safety")
+    for option, given in {"--effect": settings["effects"], "--ignore": settings["ignore"]}.items():
+        if given and not settings["replay_safety"]:
+            raise click.UsageError(f"{option} needs --replay-safety")
     if watch:
         written = [*(Path(file) for _, file in reports if file), *filter(None, [settings["record"]])]
         watch_tests(list(suites) or [Path()], written)
@@ -194,8 +203,19 @@ def test_command(
         _refuse_same_names(loaded)
     if not any(chosen.chosen(suite) for suite in loaded):
         raise click.UsageError("No test is selected by -k and --tag")
+    unseen = [suite.name for suite in loaded if not suite.target.app]
+    if settings["replay_safety"] and unseen:
+        click.echo(
+            f"--replay-safety cannot observe what the server of {', '.join(unseen)} does, since it runs in another"
+            " process: it compares rounds alone. 'app:' in place of 'command:' runs a Server in this one.",
+            err=True,
+        )
     on_screen = not any(not file for _, file in reports)
-    screen = Screen(quiet=quiet, verbose=verbose) if on_screen else None
+    screen = None
+    if on_screen:
+        from antiphon.testing.report.terminal import ReportPrinter, console  # 60 ms that other reports do not need
+
+        screen = ReportPrinter(console(), quiet=quiet, verbose=verbose)
     settings["era"] = settings["era"] or ""
     summary = _run(loaded, Settings(**settings), chosen, screen)
     if screen is not None:
@@ -243,12 +263,12 @@ def _refuse_same_names(suites: list[Suite]) -> None:
             )
 
 
-def _run(suites: list[Suite], settings: Settings, chosen: Selection, screen: "Screen | None") -> Summary:
+def _run(suites: list[Suite], settings: Settings, chosen: Selection, screen: "ReportPrinter | None") -> Summary:
     found: list[Summary] = []
 
     async def keep() -> None:
         # Not returned: asyncio formats the result of its main task, and this one is long.
-        on_outcome = None if screen is None else screen.show
+        on_outcome = None if screen is None else screen.ended
         found.append(await run(suites, settings=settings, selection=chosen, on_outcome=on_outcome))
 
     exit_codes.run(keep())
@@ -266,32 +286,6 @@ def _write(form: str, file: str, summary: Summary) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as fault:
         raise click.UsageError(f"Cannot write the report {file}: {fault.strerror or fault}") from None
-
-
-def _print_plain(text: Any = "", **_: object) -> None:
-    sys.stdout.write(f"{text.plain}\n")
-
-
-class Screen:
-    """Prints each test as it ends, and the summary."""
-
-    def __init__(self, *, quiet: bool, verbose: bool) -> None:
-        from antiphon.testing.report.terminal import ReportPrinter, console  # 60 ms that other reports do not need
-
-        shown = console()
-        if not shown.is_terminal and shown.color_system is None:
-            # There is nothing to style, and rich would take longer than the tests.
-            shown.size = shown.size
-            shown.print = _print_plain  # type: ignore[method-assign, assignment]  # takes only what a ReportPrinter passes
-        self._printer = ReportPrinter(shown, verbose=verbose)
-        self._quiet = quiet
-
-    def show(self, outcome: Outcome) -> None:
-        if not self._quiet or outcome.status in {"failed", "broken"}:
-            self._printer.ended(outcome)
-
-    def finish(self, summary: Summary) -> None:
-        self._printer.finish(summary)
 
 
 # --- watching -----------------------------------------------------------------------------------------------------
@@ -374,10 +368,10 @@ def init_tests_command(*, target: str, output: Path | None, header: tuple[str, .
     """
     if output is not None and output.exists() and not force:
         raise click.UsageError(f"{output} exists: --force overwrites it")
-    folder = (output or Path("suite.mcp.yaml")).absolute().parent
+    file = output or Path("suite.mcp.yaml")
+    folder = file.absolute().parent
     folder.mkdir(parents=True, exist_ok=True)
-    server = _server(target, header, folder)
-    text = exit_codes.run(_starting_suite(server, folder, era, output))
+    text = exit_codes.run(_starting_suite(_server(target, header, folder), file, era))
     if output is None:
         sys.stdout.write(text)
         return
@@ -385,29 +379,17 @@ def init_tests_command(*, target: str, output: Path | None, header: tuple[str, .
     click.echo(f"Wrote {output}. Run it with  antiphon test {output}", err=True)
 
 
-async def _starting_suite(server: dict[str, object], folder: Path, era: str, output: Path | None) -> str:
-    file = output or Path("suite.mcp.yaml")
+async def _starting_suite(server: dict[str, object], file: Path, era: str) -> str:
     try:
-        async with SuiteServer(_target(server, folder, file), era=era) as started:
+        # Loaded as it will be: JSON is YAML.
+        text = msgspec.json.encode({"server": server, "tests": [{"name": "any", "method": "server/discover"}]}).decode()
+        async with SuiteServer(loads(text, file).target, era=era) as started:
             started.client.prepare(Script(), timeout=60)
             return await starting_suite(started.client, server, file=str(file))
+    except SuiteBroken as broken:
+        raise exit_codes.Failed(str(broken)) from None
     except Unstarted as fault:
         raise exit_codes.Failed("\n".join(filter(None, [str(fault), fault.log]))) from None
-
-
-def _target(server: dict[str, object], folder: Path, file: Path) -> Target:
-    place = Place(file=file, line=1, column=1)
-    command = server.get("command")
-    headers = server.get("headers")
-    return Target(
-        place=place,
-        command=tuple(command) if isinstance(command, list) else (),
-        url=str(server.get("url", "")),
-        app=str(server.get("app", "")),
-        headers=headers if isinstance(headers, dict) else {},
-        # The folder of the suite may not exist yet.
-        cwd=Path(os.path.normpath(folder / str(server.get("cwd", "")))),
-    )
 
 
 def _server(text: str, header: tuple[str, ...], folder: Path) -> dict[str, object]:

@@ -5,6 +5,7 @@ methods of the same kinds make and ask them in one step.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal
@@ -31,6 +32,7 @@ from antiphon.types import (
     Sampled,
     Text,
     Tool,
+    no_truth,
 )
 
 __all__ = ["Question", "form", "roots", "sample", "url"]
@@ -50,6 +52,7 @@ class Question:
     __slots__ = ("_params", "_print", "again", "beside", "form", "key", "kind", "method", "needs", "ttl")
 
     form: Form | None
+    __bool__ = no_truth("return it with 'input_required({...})', or ask with 'await ctx.elicit(...)' and the like")
     beside: bool
     """Whether it is asked in parallel with others, so that their order may change from run to run."""
 
@@ -89,10 +92,18 @@ class Question:
 
     @property
     def fingerprint(self) -> bytes:
-        """A digest of the question as sent: a recorded answer belongs to it."""
+        """A digest of the question as sent, and of its key: a recorded answer belongs to it."""
         if self._print is None:
-            self._print = blake2b(_encode([self.method, self.params]), digest_size=8).digest()
+            self._print = _keyed(blake2b(_encode([self.method, self.params]), digest_size=8).digest(), self.key)
         return self._print
+
+    def under(self, key: str, ttl: float | None = None) -> "Question":
+        """Return the same question under a key, and with a time to live if it has none."""
+        named = copy(self)
+        named.key = key
+        named.ttl = ttl if self.ttl is None else self.ttl
+        named._print = None  # noqa: SLF001 -- its own class
+        return named
 
     def to_wire(self) -> JsonObject:
         return {"method": self.method, "params": self.params}
@@ -145,7 +156,7 @@ class FormQuestion(Question):
     @property
     def fingerprint(self) -> bytes:
         if self._print is None:
-            self._print = form_print(self._form, self._message)
+            self._print = form_print(self._form, self._message, self.key)
         return self._print
 
     def recall(self, raw: JsonObject) -> Any:
@@ -155,15 +166,20 @@ class FormQuestion(Question):
         return self._form.read(content)
 
 
-def form_print(form: Form, message: str) -> bytes:
+def form_print(form: Form, message: str, key: str | None) -> bytes:
     """Return a form's fingerprint. Every round needs it, so those of short messages are cached."""
-    return _known_print(form, message) if len(message) <= _SHORT else _form_print(form, message)
+    return _known_print(form, message, key) if len(message) <= _SHORT else _form_print(form, message, key)
 
 
-def _form_print(form: Form, message: str) -> bytes:
+def _form_print(form: Form, message: str, key: str | None) -> bytes:
     if form.stamp is None:
         form.stamp = blake2b(_encode(form.schema), digest_size=16).digest()
-    return blake2b(form.stamp + message.encode(errors="surrogatepass"), digest_size=8).digest()
+    return _keyed(blake2b(form.stamp + message.encode(errors="surrogatepass"), digest_size=8).digest(), key)
+
+
+def _keyed(digest: bytes, key: str | None) -> bytes:
+    """Tell questions with a key from those without: the same words under another key are another question."""
+    return digest if key is None else blake2b(digest + key.encode(errors="surrogatepass"), digest_size=8).digest()
 
 
 _known_print = lru_cache(maxsize=1024)(_form_print)
@@ -235,17 +251,36 @@ def sample(
         "metadata": metadata,
     }
     params.update({name: msgspec.to_builtins(value) for name, value in optional.items() if value is not None})
-    needs: tuple[tuple[str, ...], ...] = (("sampling",),)
-    if tools is not None or tool_choice is not None:
-        needs += (("sampling", "tools"),)
-    if context is not None and context != "none":
-        needs += (("sampling", "context"),)
-    return Question("sample", "sampling/createMessage", params, needs, key=key, ttl=ttl, again=again)
+    return Question("sample", "sampling/createMessage", params, _sample_needs(params), key=key, ttl=ttl, again=again)
 
 
 def roots(*, key: str | None = None, ttl: float | None = None) -> Question:
     """Ask for the folders that the user lets this server see (deprecated by the protocol)."""
     return Question("roots", "roots/list", {}, (("roots",),), key=key, ttl=ttl)
+
+
+def of_wire(request: object) -> Question:
+    """Return the question in a request as the wire has it; raise TypeError if it is none."""
+    wire: JsonObject = request if type(request) is dict else {}
+    method, params = wire.get("method"), wire.get("params", {})
+    if type(params) is dict:
+        if method == "elicitation/create":
+            mode: Literal["form", "url"] = "url" if params.get("mode") == "url" else "form"
+            return Question(mode, method, params, (("elicitation", mode),))
+        if method == "sampling/createMessage":
+            return Question("sample", method, params, _sample_needs(params))
+        if method == "roots/list":
+            return Question("roots", method, params, (("roots",),))
+    raise TypeError(f"expected a request to elicit, to sample or to list roots, got {request!r}")
+
+
+def _sample_needs(params: JsonObject) -> tuple[tuple[str, ...], ...]:
+    needs: tuple[tuple[str, ...], ...] = (("sampling",),)
+    if "tools" in params or "toolChoice" in params:
+        needs += (("sampling", "tools"),)
+    if params.get("includeContext", "none") != "none":
+        needs += (("sampling", "context"),)
+    return needs
 
 
 def supports(capabilities: Mapping[str, Any], path: Sequence[str]) -> bool:

@@ -5,7 +5,8 @@ sealed ``requestState``; the first question without an answer ends the round. Th
 
 * a recorded answer belongs to the exact question, by its fingerprint;
 * an answer counts only if the question was asked, and the journal says so;
-* an answer that does not fit its question is asked for again;
+* a recorded answer stays until its question is asked again;
+* an answer that does not fit its question is asked for again, and the question says why;
 * a question that is never the same twice is an error, since no answer could ever fit it.
 """
 
@@ -15,14 +16,16 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import CannotAsk, UnstableQuestion, UserRefused
-from antiphon.rounds.ask import Question, form_print, form_recalled, missing, view
+from antiphon.rounds.ask import Question, form_print, form_recalled, missing, of_wire, view
 from antiphon.shapes import Form, Mismatch
-from antiphon.types import Answer, JsonObject, Missing, Response
+from antiphon.types import Answer, JsonObject, Missing, Response, no_truth
 
 MAX_DRIFT = 2
 """How often in a row a question may come back changed after an answer: once happens when a server is upgraded."""
 MAX_DRIFT_BESIDE = 32
 """The same for questions of parallel tasks: each may come first, and have the name that another had before."""
+_MAX_REASON = 300
+"""How much of the reason why an answer was not accepted is shown."""
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -127,6 +130,7 @@ class InputRequired:
     """What ``input_required(...)`` made: the questions of a round, and the handler's own state."""
 
     __slots__ = ("questions", "state")
+    __bool__ = no_truth("return it from the handler")
 
     def __init__(self, questions: Mapping[str, Question], state: bytes | None) -> None:
         self.questions = questions
@@ -146,20 +150,34 @@ def input_required(requests: Mapping[str, Question] | None = None, *, state: obj
     return InputRequired(requests or {}, None if state is None else _encode(state))
 
 
+def raw_input_required(result: JsonObject) -> InputRequired:
+    """Return what a result as the wire has it asks; raise TypeError if it asks nothing."""
+    requests, state = result.get("inputRequests") or {}, result.get("requestState")
+    if type(requests) is not dict or not isinstance(state, str | None) or not (requests or state):
+        raise TypeError(
+            'A result with "resultType": "input_required" needs "inputRequests", an object, or "requestState", a text'
+        )
+    try:
+        return input_required({name: of_wire(request) for name, request in requests.items()}, state=state)
+    except TypeError as fault:
+        raise TypeError(f'"inputRequests": {fault}') from None
+
+
 class Conversation:
     """One round of one flow: the journal so far, what the client sent, and what is still to be asked."""
 
     __slots__ = (
         *("_capabilities", "_claimed", "_read", "_returned", "_seen"),
-        *("arrived", "journal", "lacking", "pending"),
+        *("arrived", "journal", "lacking", "pending", "unfit"),
     )
 
     def __init__(self, journal: Journal, responses: object, capabilities: Mapping[str, Any]) -> None:
         self.journal = journal
-        # basic/patterns/mrtr, Error Handling: what is not a map of responses answers nothing.
         self.arrived: JsonObject = responses if type(responses) is dict else {}
         self.pending: dict[str, Question] = {}
         self.lacking: JsonObject = {}
+        self.unfit: dict[str, tuple[str, str | None]] = {}
+        """Why what arrived under a name was not accepted: for the log, and for the user who gave it."""
         self._capabilities = capabilities
         self._seen: set[str] = set()
         """The names that this run has given."""
@@ -196,7 +214,7 @@ class Conversation:
             answered is None
             or not answered.read
             or name in self._seen
-            or answered.fingerprint != form_print(form, message)
+            or answered.fingerprint != form_print(form, message, key)
         ):
             return None
         self._seen.add(name)
@@ -214,36 +232,70 @@ class Conversation:
         return self._readable(name, question, response)
 
     def answer(self, name: str) -> Response:
-        """The newest response under a name, whether or not it was asked for: the return style's view."""
+        """The newest response under a name, as the return style sees it: in the first request, asked for or not."""
         self._seen.add(name)
         self._read.add(name)
-        fresh = view(self.arrived.get(name))
-        if isinstance(fresh, Missing) and name in self.journal.answers:
-            return view(_decode(self.journal.answers[name].response))
-        return fresh
+        recorded = self.journal.answers.get(name)
+        fresh = view(self.arrived.get(name)) if self._counts(name) else Missing()
+        if recorded is None or not isinstance(fresh, Missing):
+            return fresh
+        return view(_decode(recorded.response))
+
+    def refuse(self, name: str, response: object, fault: Mismatch) -> None:
+        """Note why a response is not accepted: if its question is asked again, it says so."""
+        reason = " ".join(str(fault).split())
+        reason = reason if len(reason) <= _MAX_REASON else f"{reason[:_MAX_REASON]}..."
+        told = None
+        if type(response) is dict and response.get("action") == "accept":
+            # A TypeError comes from a fault in the code that checks, and is not for users.
+            told = "Not accepted" + ("." if isinstance(fault.__cause__, TypeError) else f": {reason}")
+        self.unfit[name] = reason, told
+
+    def request(self, name: str, question: Question) -> JsonObject:
+        """The question as it is sent."""
+        wire = question.to_wire()
+        _, told = self.unfit.get(name, ("", None))
+        if told is not None and "message" in wire["params"]:
+            wire["params"] = {**wire["params"], "message": f"{told}\n\n{wire['params']['message']}"}
+        return wire
+
+    def retried(self) -> JsonObject:
+        """What a retry brings to a handler of raw parameters: its own state, and the answers to what it asked."""
+        members: JsonObject = {}
+        state = None if self.journal.state is None else _decode(self.journal.state)
+        if type(state) is str:
+            members["requestState"] = state
+        answers = {name: self.arrived[name] for name in self.journal.asked if name in self.arrived}
+        if answers:
+            members["inputResponses"] = answers
+        return members
 
     def returned(self, wanted: InputRequired) -> None:
         """Take the questions that a handler returned; UserRefused if it insists on one that was just refused."""
-        for name, question in wanted.questions.items():
+        questions = {name: question.under(name) for name, question in wanted.questions.items()}
+        for name, question in questions.items():
             if not question.again:
                 self._check_refusal(name, question)
-        self._require(*wanted.questions.values())
+        self._require(*questions.values())
         self._returned = True
-        self.pending = dict(wanted.questions)
+        self.pending = questions
         self.journal.state = wanted.state
 
     def close(self) -> JsonObject:
         """End the round: the journal now says what was asked, and the result says what to answer."""
         for name in self.arrived:
-            if name in self._read or (name in self.journal.asked and not self._settled(name)):
+            if self._counts(name) and (name in self._read or not self._settled(name)):
                 self._keep(name)
         asked: dict[str, AskedQuestion] = {}
         for name, question in self.pending.items():
+            before = self.journal.answers.get(name)
+            if self._returned and before is not None and before.fingerprint != question.fingerprint:
+                del self.journal.answers[name]
             asked[name] = AskedQuestion(question.fingerprint, self._drift(name, question))
         self.journal.asked = asked
         result: JsonObject = {"resultType": "input_required"}
         if self.pending:
-            result["inputRequests"] = {name: question.to_wire() for name, question in self.pending.items()}
+            result["inputRequests"] = {name: self.request(name, question) for name, question in self.pending.items()}
         return result
 
     def _name(self, base: str) -> str:
@@ -273,7 +325,8 @@ class Conversation:
         """The answer in a response, which is then kept as read; None if it does not fit the question."""
         try:
             answer = question.read(response)
-        except Mismatch:
+        except Mismatch as fault:
+            self.refuse(name, response, fault)
             return None
         self._put_aside(name, question.fingerprint)
         self.journal.answers[name] = Answered(question.fingerprint, _encode(response), read=True)
@@ -312,8 +365,14 @@ class Conversation:
             if (name, before.fingerprint) in self._claimed:
                 self._claimed.add((aside, before.fingerprint))
 
+    def _counts(self, name: str) -> bool:
+        """Whether what arrived under a name may be read: it was asked for, or came with the first request."""
+        return name in self.journal.asked or self.journal.round == 1
+
     def _settled(self, name: str) -> bool:
-        """Whether what arrived was read already, or did not fit a question that is asked again."""
+        """Whether what arrived was not asked for, was read already, or did not fit a question that is asked again."""
+        if name not in self.journal.asked:
+            return True
         print_ = self.journal.asked[name].fingerprint
         before = self.journal.answers.get(name)
         if before is not None and before.read and before.fingerprint == print_:

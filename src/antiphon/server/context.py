@@ -283,12 +283,14 @@ class Context:
     def accepted(self, key: str, shape: object) -> Any: ...
     def accepted(self, key: str, shape: object) -> Any:
         """The accepted answer under a key, typed; None while it is missing, declined, cancelled or invalid."""
-        response = self._run.conversation().answer(key)
+        talk = self._run.conversation()
+        response = talk.answer(key)
         if not isinstance(response, Elicited) or response.action != "accept":
             return None
         try:
             return form_of(shape).read(response.content)
-        except Mismatch:
+        except Mismatch as fault:
+            talk.refuse(key, {"action": response.action}, fault)
             return None
 
     def response(self, key: str) -> Response:
@@ -307,29 +309,41 @@ class Context:
     # --- remembering ----------------------------------------------------------------------------------------------
 
     @overload
-    async def step(self, key: str, fn: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(
+        self, key: str, fn: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
     @overload
-    async def step(self, key: str, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
-    async def step(self, key: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def step(self, key: str, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+    def step(self, key: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Run ``fn`` once in the whole conversation; on later rounds, give back what it returned.
 
         The result is stored as JSON and read back by the function's return annotation, on the first round as well, so
         that every round sees the same thing.
         """
-        return await steps.step(self._run, key, fn, args, kwargs)
+        return self._made("step", steps.step, self._run, key, fn, args, kwargs)
 
-    async def now(self) -> datetime:
+    def now(self) -> Coroutine[Any, Any, datetime]:
         """The time, in UTC: of the round that first asked for it, and the same ever after."""
-        return datetime.fromtimestamp(float(steps.remembered(self._run, "now", self._run.server.clock)), UTC)
+        return self._made("now", self._now)
 
-    async def random(self) -> float:
+    def random(self) -> Coroutine[Any, Any, float]:
         """A random number from 0 up to 1, the same on every round."""
-        return float(steps.remembered(self._run, "random", lambda: (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)))
+        return self._made("random", self._random)
 
     @property
     def sync(self) -> "SyncContext":
         """The same questions for a handler that is a plain function, running in a thread."""
         return SyncContext(self, self._run)
+
+    async def _now(self) -> datetime:
+        return datetime.fromtimestamp(float(steps.remembered(self._run, "now", self._run.server.clock)), UTC)
+
+    async def _random(self) -> float:
+        return float(steps.remembered(self._run, "random", lambda: (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)))
+
+    def _made(self, verb: str, function: Callable[..., Coroutine[Any, Any, R]], *arguments: Any) -> Asking[R]:
+        """A coroutine that must be awaited."""
+        return Asking(verb, self._run.unawaited, lambda: function(*arguments).__await__())
 
 
 class SyncContext:

@@ -1,7 +1,6 @@
 """The Service: what a server offers, and the one place where a request becomes an answer."""
 
 import asyncio
-import inspect
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
@@ -22,7 +21,7 @@ from antiphon.errors import (
     Unauthorized,
     UnstableQuestion,
 )
-from antiphon.rounds.journal import RoundEnds
+from antiphon.rounds.journal import RoundEnds, raw_input_required
 from antiphon.rounds.token import (
     Codec,
     Seal,
@@ -32,7 +31,8 @@ from antiphon.server.change_log import ChangeLog
 from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
-from antiphon.server.handler import Handler, label, told_by
+from antiphon.server.handler import told_by
+from antiphon.server.low_level import raw_route
 from antiphon.server.protection import Protection
 from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
@@ -42,7 +42,7 @@ from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.store import Store
-from antiphon.types import Icon, Implementation, JsonObject, PromptResult, ResourceResult, ToolResult
+from antiphon.types import Icon, Implementation, JsonObject
 from antiphon.wire import jsonrpc
 from antiphon.wire.call import unknown_method
 from antiphon.wire.headers import RawHeaders
@@ -163,7 +163,7 @@ class Service(Registry):
             raise ValueError(f"{method} is not yours to serve")
 
         def register(function: Function) -> Function:
-            self._builtin[method] = self._raw_route(function)
+            self._builtin[method] = raw_route(function, self._completed)
             feature = METHODS[method].feature if method in METHODS else None
             if feature is not None:
                 self._features.add(feature)
@@ -297,14 +297,15 @@ class Service(Registry):
             run = Run(self, call, channel)
             if call.talk is not None:
                 run.talk = call.talk
-            elif call.row.sealed and "requestState" in call.params:
+            elif call.row.sealed and call.params.get("requestState") is not None:
                 await self.tokens.open(run, self.store, again=bool(self._observers))
             try:
                 result = await route(run)
             except RoundEnds:
                 result = self._asking(run)
-            except ToolError as fault:
-                if call.method != "tools/call":
+            except (ToolError, CannotAsk) as fault:
+                # A capability that the client did not declare has an error of its own.
+                if call.method != "tools/call" or (isinstance(fault, CannotAsk) and fault.required):
                     raise
                 result = error_result(str(fault))
             if "resultType" not in result:
@@ -325,7 +326,10 @@ class Service(Registry):
 
     def _asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""
-        result = self.tokens.close(run)
+        talk = run.conversation()
+        if talk.unfit:
+            run.log_unfit(talk.pending)
+        result = run.asking = self.tokens.close(run)
         if run.call.row.sealed:
             result["_meta"] = dict(self._meta)
         return result
@@ -413,18 +417,6 @@ class Service(Registry):
         page = self._page(kind, key, items, run.call.params.get("cursor"), self._page_size)
         return deepcopy(page) if self._middleware else page  # a middleware may change what it sees
 
-    def _raw_route(self, function: Callable[..., Any]) -> Route:
-        handler = Handler(function)
-        names = [name for name in _parameters(function) if name not in handler.hidden]
-        if len(names) != 1:
-            raise TypeError(f"{label(function)} must take the request's params, and may take a Context")
-
-        async def route(run: Run) -> Any:
-            value = await handler.run(run, {names[0]: run.call.params})
-            return self._completed(run, _plain(value))
-
-        return route
-
     def _route(self) -> None:
         self._routes = {method: self._wrapped(route) for method, route in self._builtin.items()}
 
@@ -435,6 +427,7 @@ class Service(Registry):
 
         async def innermost(ctx: Context) -> Any:
             run = run_of(ctx)
+            run.check_awaited(may_wait=True)
             try:
                 return self._completed(run, await inner(run))
             except RoundEnds:
@@ -447,12 +440,16 @@ class Service(Registry):
         async def outermost(run: Run) -> Any:
             run.task = asyncio.current_task()
             try:
-                return await outer(context_of(run))
+                result = await outer(context_of(run))
             except asyncio.CancelledError as fault:
                 signal = None if run.settling is None else run.settling.heard(fault)
                 if signal is None:
                     raise
                 raise signal from None
+            run.check_awaited()
+            if result.get("resultType") == "input_required" and not _is_same_round(result, run.asking):
+                run.ask_by_returning(raw_input_required(result))
+            return result
 
         return outermost
 
@@ -490,15 +487,6 @@ def _around(middleware: Middleware, proceed: Proceed) -> Proceed:
     return route
 
 
-def _plain(value: object) -> JsonObject:
-    """A low-level handler's value as a result."""
-    if isinstance(value, ToolResult | PromptResult | ResourceResult):
-        raise TypeError(f"A low-level handler returns the wire's own result, a dict; got {type(value).__name__}")
-    made: object = {} if value is None else msgspec.to_builtins(value, str_keys=True)
-    if type(made) is not dict:
-        raise TypeError(f"A low-level handler returns an object, got {type(value).__name__}")
-    return dict(made)
-
-
-def _parameters(function: Callable[..., Any]) -> list[str]:
-    return list(inspect.signature(function).parameters)
+def _is_same_round(result: JsonObject, asking: JsonObject | None) -> bool:
+    """Whether a result that came through middleware is the one that the server made."""
+    return asking is not None and result.get("requestState") == asking.get("requestState")

@@ -7,13 +7,15 @@ from typing import Any, NoReturn
 
 from antiphon.errors import CannotAsk, ProtocolError, ToolError, UserRefused
 from antiphon.rounds.ask import Question
-from antiphon.rounds.asked_parameters import AskedParameter, asked_parameters, is_asked
+from antiphon.rounds.asked_parameters import AskedParameter, asked_parameters
 from antiphon.rounds.journal import InputRequired, RoundEnds
 from antiphon.server.context import Context, context_of
 from antiphon.server.run import Run
-from antiphon.server.unawaited import not_awaited
 from antiphon.shapes import hints_of
 from antiphon.types import Accepted
+
+RETURNED = (InputRequired, Question)
+"""What a handler asks by returning."""
 
 
 class Handler:
@@ -31,10 +33,8 @@ class Handler:
             raise TypeError(f"{label(function)} takes the Context twice: {', '.join(contexts)}")
         self.function = function
         self.context = contexts[0] if contexts else None
-        asked = [name for name in parameters if is_asked(hints.get(name))]
-        self.hidden = frozenset([*contexts, *asked])
-        plain = [name for name in parameters if name not in self.hidden]
-        self.asked: tuple[AskedParameter, ...] = asked_parameters(function, plain) if asked else ()
+        self.asked: tuple[AskedParameter, ...] = asked_parameters(function, contexts)
+        self.hidden = frozenset([*contexts, *(parameter.name for parameter in self.asked)])
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 -- an object whose call is a coroutine function
         )
@@ -59,6 +59,8 @@ class Handler:
                     value = await value
         except BaseException as fault:
             signal = None if run.settling is None else run.settling.heard(fault)
+            if run.unawaited:
+                run.check_awaited(signal or fault)
             if not _ends_round(signal or fault, run):
                 if signal is None:
                     raise
@@ -68,20 +70,23 @@ class Handler:
             if run.settling is not None:
                 run.settling.returned()
             if run.unawaited:
-                raise not_awaited(run.unawaited.pop())
+                run.check_awaited()
         talk = run.talk
-        if type(value) is InputRequired:
+        if isinstance(value, RETURNED):
             self.ask_by_returning(run, value)
         if talk is not None and talk.pending:
             await run.close_round()
             raise RoundEnds
         return value
 
-    def ask_by_returning(self, run: Run, wanted: InputRequired) -> NoReturn:
+    def ask_by_returning(self, run: Run, wanted: InputRequired | Question) -> NoReturn:
         """End the round with the questions that the handler returned."""
-        run.check_may_ask()
-        run.conversation().returned(wanted)
-        raise RoundEnds
+        if isinstance(wanted, Question):
+            raise TypeError(
+                f"{label(self.function)} returned a question without a name: write"
+                " 'return input_required({\"name\": ask.form(...)})'"
+            )
+        run.ask_by_returning(wanted)
 
     async def _fill_in(self, run: Run, arguments: dict[str, Any]) -> None:
         """Answer the declared questions; all that can be asked now are asked in one round."""
@@ -107,20 +112,21 @@ class Handler:
             raise RoundEnds
 
     async def _value(self, run: Run, parameter: AskedParameter, arguments: dict[str, Any]) -> Any:
+        answer: Any
         if isinstance(parameter.source, str):
-            question = parameter.question(arguments)
+            answer = run.answer(parameter.question(arguments))
         else:
             made = parameter.source(**{name: arguments[name] for name in parameter.needs})
             if inspect.isawaitable(made):
                 made = await made
-            if not isinstance(made, Question):
-                return Accepted(made) if parameter.handles_refusal else made
-            question = made
-            question.key = question.key or parameter.name
-            question.ttl = parameter.ttl if question.ttl is None else question.ttl
-        answer = run.answer(question)
-        if question.kind in {"sample", "roots"}:
-            return answer
+            if isinstance(made, Question):
+                answer = run.answer(made.under(made.key or parameter.name, parameter.ttl))
+                if made.kind in {"sample", "roots"}:
+                    return parameter.fitted(answer)
+            else:
+                answer = Accepted(made)
+            if isinstance(answer, Accepted):
+                answer = Accepted(parameter.fitted(answer.value))
         return answer if parameter.handles_refusal else answer.unwrap()
 
 

@@ -6,21 +6,24 @@ public face of the same run.
 
 import asyncio
 import contextvars
+import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Container, Coroutine, Generator
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
-from antiphon.errors import CannotAsk, ToolError
+from antiphon.errors import CannotAsk, ToolError, UserRefused
 from antiphon.oauth.identity import Identity
 from antiphon.rounds.ask import FormQuestion, Question
-from antiphon.rounds.journal import Conversation, Journal, RoundEnds
+from antiphon.rounds.journal import Conversation, InputRequired, Journal, RoundEnds
 from antiphon.server.protection import Protection
 from antiphon.server.round_end import Settling
-from antiphon.server.unawaited import Asking
+from antiphon.server.unawaited import Asking, not_awaited
 from antiphon.shapes import Form
 from antiphon.types import Accepted, Answer, Implementation, JsonObject
 from antiphon.wire.call import Call
+
+log = logging.getLogger("antiphon")
 
 Push: TypeAlias = Callable[[str, JsonObject], Coroutine[Any, Any, object]]
 
@@ -110,6 +113,8 @@ class Run:
     """Whether the run has ended: nothing more is asked, sent or recorded."""
     expires = 0.0
     """When the token that this request brought expires."""
+    asking: JsonObject | None = None
+    """The result that ended a round of this run."""
     context: Any = None
     """The Context that stands for this run, once something holds it."""
 
@@ -118,7 +123,7 @@ class Run:
         self.call = call
         self.channel = channel
         self.unawaited: set[Asking[Any]] = set()
-        """The questions that were made and not awaited yet."""
+        """The questions and steps that were made and not awaited yet."""
 
     def __str__(self) -> str:
         """The request as a log line names it."""
@@ -196,6 +201,32 @@ class Run:
         if not self.call.row.asks:
             raise CannotAsk(f"{self.call.method} may not ask: only tools, prompts and resources do", required={})
 
+    def ask_by_returning(self, wanted: InputRequired) -> NoReturn:
+        """End the round with the questions that a handler returned."""
+        self.check_may_ask()
+        self.conversation().returned(wanted)
+        raise RoundEnds
+
+    def log_unfit(self, asked: Container[str]) -> None:
+        """Log why the answers to questions that are asked again were not accepted."""
+        for name, (reason, _) in self.conversation().unfit.items():
+            if name in asked:
+                log.warning("%s: the answer to %r was not accepted: %s", self, name, reason, extra=self.facts("asks"))
+
+    def check_awaited(self, fault: BaseException | None = None, *, may_wait: bool = False) -> None:
+        """TypeError if the run, which ends with this fault, leaves behind a question or step that was not awaited.
+
+        When it ends with another question or its refusal, those that come after it were rightly not awaited yet: then
+        it is only an error if one was taken for its answer. So it is with ``may_wait``, when the run does not end.
+        """
+        if isinstance(fault, asyncio.CancelledError):
+            return
+        may_wait = may_wait or isinstance(fault, UserRefused) or not isinstance(fault, Exception | None)
+        for asking in tuple(self.unawaited):
+            if asking.mistaken or not (may_wait or asking.excused):
+                raise not_awaited(asking) from fault if isinstance(fault, Exception) else None
+            asking.excused = fault is not None
+
     def settled(self) -> Settling:
         """What ends this run when a question gets no answer in it."""
         if self.settling is None:
@@ -214,9 +245,10 @@ class Run:
         talk = self.conversation()
         name = talk.withdraw(question)
         for _ in range(_PUSHES):
-            answer = talk.told(name, question, await push(name, question.to_wire()))
+            answer = talk.told(name, question, await push(name, talk.request(name, question)))
             if answer is not None:
                 return answer
+            self.log_unfit([name])
         raise ToolError(f"The answers to {name!r} do not fit what was asked, so the call ends here.")
 
     async def _end(self, signal: BaseException, *, at_once: bool = False) -> NoReturn:

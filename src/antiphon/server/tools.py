@@ -12,7 +12,7 @@ import msgspec
 from antiphon.errors import InternalError, InvalidParams, ToolError
 from antiphon.rounds.journal import InputRequired
 from antiphon.rounds.token import as_they_are
-from antiphon.server.handler import Handler, label, told_by
+from antiphon.server.handler import RETURNED, Handler, label, told_by
 from antiphon.server.run import Run
 from antiphon.shapes import Mismatch, Shape, describe, hints_of, raw_shape, shape_of, signature_of
 from antiphon.types import (
@@ -119,7 +119,7 @@ class ToolEntry:
             return _told_failure(fault)
         if type(value) is str and self._output is None:
             return {"content": [{"type": "text", "text": value}]}
-        if type(value) is InputRequired:
+        if isinstance(value, RETURNED):
             handler.ask_by_returning(run, value)
         return self._result(value)
 

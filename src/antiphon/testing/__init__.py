@@ -58,45 +58,18 @@ __all__ = [
     "serving",
 ]
 
-# Each name is loaded when it is first used: the functions over JSON need no client.
-_HOMES = {
-    "antiphon.testing.chain": (
-        "DEFAULT_MAX_ROUNDS",
-        "AnswerMissing",
-        "HalfShaped",
-        "InputRequest",
-        "InputRequired",
-        "InputResponseFixture",
-        "build_retry_params",
-        "collect_responses",
-        "recognize_input_required",
-        "run_chain",
-        "run_chain_async",
-    ),
-    "antiphon.testing.client": (
-        "McpClient",
-        "PromptOutcome",
-        "ReadOutcome",
-        "SyncMcpClient",
-        "ToolOutcome",
-    ),
-    "antiphon.testing.servers": ("Connection", "NoFreshInstance"),
-    "antiphon.testing.answer_values": ("AnswerUnfit",),
-    "antiphon.testing.replay_safety": ("Finding", "SafetyReport", "check_replay_safety"),
-    "antiphon.testing.answers": ("AnswerUnscripted", "AnswersUnused", "Asked", "Script"),
-    "antiphon.testing.issuer": ("Issuer",),
-    "antiphon.testing.http_server": ("serving",),
-    "antiphon.testing.transcript": ("Recorded",),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+# A name is loaded when it is first used, from the first of these modules that has it. Each imports those before it, so
+# that nothing is loaded in vain: the functions over JSON need no client.
+_HOMES = ("chain", "answers", "transcript", "servers", "replay_safety", "client", "http_server", "issuer")
 
 
 def __getattr__(name: str) -> object:
-    module = _HOME_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module 'antiphon.testing' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(module), name)
-    return value
+    for home in _HOMES if name in __all__ else ():
+        module = import_module(f"{__name__}.{home}")
+        if hasattr(module, name):
+            value = globals()[name] = getattr(module, name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -36,6 +36,12 @@ def params_of(request: JsonObject) -> JsonObject:
     return params if isinstance(params, dict) else {}
 
 
+def message_of(request: object) -> str:
+    """Return what a request shows; empty if it shows nothing, or is no request."""
+    message = params_of(request).get("message") if isinstance(request, dict) else None
+    return message if isinstance(message, str) else ""
+
+
 def fields_of(request: JsonObject) -> JsonObject:
     """Return the fields of a form by name; empty where there is no form."""
     schema = params_of(request).get("requestedSchema")

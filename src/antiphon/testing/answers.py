@@ -10,8 +10,8 @@ import msgspec
 
 from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest
 from antiphon.errors import CannotAnswer
-from antiphon.testing.answer_values import Kind, Supply, again, fields_of, kind_of, params_of, response_to
-from antiphon.testing.outcome import Turn
+from antiphon.testing.answer_values import Kind, Supply, again, fields_of, kind_of, message_of, params_of, response_to
+from antiphon.testing.transcript import Turn
 from antiphon.types import Accepted, Cancelled, Declined, JsonObject, Root, Sample
 from antiphon.wire.revisions import KEY
 
@@ -360,11 +360,10 @@ def asked_in(turns: Iterable[Turn]) -> list[Asked]:
 
 
 def _asked(key: str, request: JsonObject, turn: Turn, round_: int) -> Asked:
-    message = params_of(request).get("message")
     return Asked(
         key,
         kind=kind_of(request) or "form",
-        message=message if isinstance(message, str) else "",
+        message=message_of(request),
         request=request,
         tool=str(turn.params.get("name") or turn.params.get("uri") or ""),
         round=round_,

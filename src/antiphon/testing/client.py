@@ -13,12 +13,10 @@ from antiphon.client.listening import Change
 from antiphon.client.requests import OnProgress, Requests
 from antiphon.client.results import CallResult, PromptReply, ReadResult
 from antiphon.testing.answers import Asked, Script, asked_in, keyless_in
-from antiphon.testing.cassette.recording import Recorder
-from antiphon.testing.cassette.replay_link import Player
-from antiphon.testing.outcome import Turn
+from antiphon.testing.cassette.links import Player, Recorder
 from antiphon.testing.replay_safety import SafetyReport, check_replay_safety
 from antiphon.testing.servers import Connection
-from antiphon.testing.transcript import Recorded
+from antiphon.testing.transcript import Recorded, Turn
 from antiphon.types import JsonObject, Prompt, Resource, ResourceTemplate, Tool
 
 T = TypeVar("T")

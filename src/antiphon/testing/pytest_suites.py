@@ -3,19 +3,16 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from antiphon.testing.outcome import Outcome
 from antiphon.testing.report.text import outcome_rows
 from antiphon.testing.suite.document import SuiteBroken
 from antiphon.testing.suite.loading import load
-from antiphon.testing.suite.model import Case, Suite
+from antiphon.testing.suite.model import Case, Era, Outcome, Suite
 from antiphon.testing.suite.runner import Running, Settings
 from antiphon.testing.suite.server import Unstarted
-
-Era = Literal["auto", "modern", "legacy"]
 
 
 class NotPassed(Exception):
@@ -42,7 +39,7 @@ class SuiteFile(pytest.File):
             suite = load(self.path)
         except SuiteBroken as fault:
             raise self.CollectError(str(fault)) from None
-        eras: list[Era] = ["modern", "legacy"] if suite.target.era == "both" else [suite.target.era]
+        eras = suite.eras()
         for era in eras:
             run = SuiteRun(suite, era, update=bool(self.config.getoption("--update-snapshots", default=False)))
             self._runs.append(run)
@@ -60,18 +57,18 @@ class SuiteRun:
         self._loop: asyncio.Runner | None = None
         self._early: dict[int, Outcome] = {}
         self._done: set[int] = set()
-        self._fault: Unstarted | None = None
+        self._is_unstarted = False
 
     def outcome(self, number: int) -> Outcome:
         """Run a test and return its outcome. The tests whose captured values it uses are run before it."""
-        if self._fault is not None:
-            raise self._fault
+        if self._is_unstarted:
+            pytest.skip("The server did not start")  # the first test has said why
         if self._loop is None:
             self._loop = asyncio.Runner()
             try:
                 self._loop.run(self._running.__aenter__())
-            except Unstarted as fault:
-                self._fault = fault
+            except Unstarted:
+                self._is_unstarted = True
                 self._loop.close()
                 raise
         case: Case = self.suite.cases[number]
@@ -85,7 +82,7 @@ class SuiteRun:
 
     def close(self) -> None:
         loop, self._loop = self._loop, None
-        if loop is not None and self._fault is None:
+        if loop is not None and not self._is_unstarted:
             try:
                 loop.run(self._running.__aexit__(None, None, None))
             finally:

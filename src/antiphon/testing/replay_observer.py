@@ -1,11 +1,15 @@
-"""The observer: sees a handler read the clock, draw random numbers, ask, or do what it was told to watch for.
+"""The observer: sees a handler read the clock, draw random numbers, ask, and act on the world.
 
-It looks at calls as a profiler does, so nothing is patched: a function is seen under whichever name it was imported.
-What a step does is not seen, since a step is where such things belong.
+It looks at calls as a profiler does, and at what the interpreter reports to audit hooks: files that are written,
+connections, processes. Nothing is patched. What a step does is not seen, since a step is where such things belong.
 """
 
+import asyncio
 import datetime as dt
+import functools
 import importlib
+import inspect
+import logging
 import os
 import random
 import secrets
@@ -14,8 +18,8 @@ import sysconfig
 import threading
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import CodeType, FrameType
@@ -24,24 +28,18 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import msgspec
 
 import antiphon
-from antiphon import eras
-from antiphon.client.client import Client
 from antiphon.server.context import Context, SyncContext
-from antiphon.server.dispatch import Service
-from antiphon.testing.answers import Script
-from antiphon.testing.servers import KEYS, Connection, Make, NoFreshInstance, maker, new_key
-from antiphon.transports.link import Link
-from antiphon.wire.revisions import REVISION
 
 Kind: TypeAlias = Literal["clock", "random", "effect", "ask", "step"]
 Effect: TypeAlias = Callable[..., Any] | str
 
-_NOT_YOURS: Final = tuple(
-    str(Path(place).resolve()) + os.sep
-    for place in {
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        str(Path(antiphon.__file__).parent),
-    }
+_OURS: Final = str(Path(antiphon.__file__).resolve().parent) + os.sep
+_NOT_YOURS: Final = (
+    _OURS,
+    *{
+        str(Path(sysconfig.get_path(name)).resolve()) + os.sep
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    },
 )
 _seen: ContextVar["tuple[Observer, list[Sighting]] | None"] = ContextVar("seen", default=None)
 
@@ -54,6 +52,13 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """``time.time()``; of a question, its message; of a step, its name."""
     file: str
     line: int
+    called_at: tuple[tuple[str, int], ...] = ()
+    """Of an effect: the lines that led to it, up to the handler's."""
+
+    @property
+    def name(self) -> str:
+        """What it is without its arguments, which may differ from round to round."""
+        return self.what.partition("(")[0]
 
     @property
     def place(self) -> str:
@@ -98,16 +103,35 @@ _SHARED: Final = getattr(random.random, "__self__", None)
 _ASKS: Final[frozenset[CodeType]] = frozenset(
     getattr(type_, name).__code__ for type_ in (Context, SyncContext) for name in ("elicit", "elicit_url", "confirm")
 )
+_AUDITED: Final[dict[str, slice]] = {
+    **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.system"), slice(1)),
+    **dict.fromkeys(("os.rename", "os.link", "os.symlink"), slice(2)),
+    **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg", "subprocess.Popen"), slice(1, 2)),
+    **dict.fromkeys(("os.exec", "os.posix_spawn"), slice(1, 2)),
+    "os.fork": slice(0),
+    "open": slice(2),
+}
+"""The audit events that are effects, and which of their arguments are shown."""
+_WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_EXECUTES: Final = frozenset({"execute", "executemany", "executescript"})
+_HARMLESS: Final = ("<frozen importlib", str(Path(logging.__file__).parent) + os.sep)
+"""Code whose effects are no one's concern: an import happens once, and a log may tell of each round."""
+_LOOPS: Final = (asyncio.events.__file__, asyncio.runners.__file__)
+"""What runs a task: the frames below it are not the task's."""
 
 
 class Lookout:
-    """The one profile function of this process, for as long as anybody observes."""
+    """The one profile function and the one audit hook of this process. The hook stays: it cannot be removed."""
 
     def __init__(self) -> None:
         self._observers = 0
+        self._is_hooked = False
 
     def raise_(self) -> None:
         self._observers += 1
+        if not self._is_hooked:
+            self._is_hooked = True
+            sys.addaudithook(self.audited)
         if self._observers == 1:
             self._before = sys.getprofile(), threading.getprofile()
             sys.setprofile(self.event)
@@ -122,8 +146,6 @@ class Lookout:
 
     @staticmethod
     def event(frame: FrameType, event: str, arg: Any) -> None:
-        if event not in {"call", "c_call"}:
-            return
         current = _seen.get()
         if current is not None:
             observer, seen = current
@@ -131,8 +153,27 @@ class Lookout:
             if sighting is not None:
                 seen.append(sighting)
 
+    @staticmethod
+    def audited(event: str, args: tuple[Any, ...]) -> None:
+        shown = _AUDITED.get(event)
+        current = None if shown is None else _seen.get()
+        if shown is None or current is None:
+            return
+        if event == "open" and (not args[2] & _WRITING or args[0] == os.devnull):
+            return
+        observer, seen = current
+        what = f"{event}({', '.join(_written(arg) for arg in args[shown] if arg is not None)})"
+        hook = inspect.currentframe()
+        sighting = observer.effect(what, None if hook is None else hook.f_back)
+        if sighting is not None:
+            seen.append(sighting)
+
 
 _lookout: Final = Lookout()
+
+
+def _written(arg: object) -> str:
+    return repr(os.fspath(arg) if isinstance(arg, os.PathLike) else arg)
 
 
 class Steps:
@@ -163,6 +204,8 @@ class Observer:
         self._codes: dict[CodeType, str] = {}
         self._builtins: dict[object, str] = {}
         self._entered: dict[int, FrameType] = {}
+        self._changes: dict[int, int] = {}
+        """The rows that a connection to a database had changed before the call that a frame is making."""
         for effect in effects:
             self._watch(effect)
 
@@ -199,12 +242,15 @@ class Observer:
 
     def look(self, frame: FrameType, event: str, arg: Any) -> Sighting | None:
         """What a call is, if it is one to be seen."""
+        if event.startswith("c_") and getattr(arg, "__name__", "") in _EXECUTES:
+            return self._executed(frame, event, arg)
+        caller: FrameType | None
         if event == "c_call":
-            found = self._in_c(arg)
-            caller: FrameType | None = frame
+            found, caller = self._in_c(arg), frame
+        elif event == "call":
+            found, caller = self._in_python(frame), frame.f_back
         else:
-            found = self._in_python(frame)
-            caller = frame.f_back
+            return None
         if found is None:
             return None
         kind, what = found
@@ -213,6 +259,41 @@ class Observer:
         if kind == "effect" and event == "call":
             # Called by a library, or as a task of its own: then where it is written is all there is to say.
             return Sighting(kind=kind, what=what, file=frame.f_code.co_filename, line=frame.f_code.co_firstlineno)
+        return None
+
+    def effect(self, what: str, frame: FrameType | None) -> Sighting | None:
+        """An effect of this frame, with the lines of yours that led to it; None if it is not the handler's doing."""
+        places: list[tuple[str, int]] = []
+        while frame is not None and (file := frame.f_code.co_filename) not in _LOOPS:
+            if file.startswith(_HARMLESS):
+                return None
+            if self._is_yours(file):
+                places.append((file, frame.f_lineno))
+            elif _resolved(file).startswith(_OURS):
+                # Below are the frames that run the handler. If it has none above, the library acts on its own behalf.
+                break
+            frame = frame.f_back
+        else:
+            places = places or [("", 0)]  # a task or a thread that a library has started
+        if not places:
+            return None
+        (file, line), *rest = places
+        return Sighting(kind="effect", what=what, file=file, line=line, called_at=tuple(rest))
+
+    def _executed(self, frame: FrameType, event: str, method: Any) -> Sighting | None:
+        """See whether a statement in a database of sqlite3 has changed anything: to read is no effect."""
+        sqlite3 = sys.modules.get("sqlite3")
+        holder: Any = getattr(method, "__self__", None)
+        if sqlite3 is None or not isinstance(holder, sqlite3.Connection | sqlite3.Cursor):
+            return None
+        try:
+            changes: int = getattr(holder, "connection", holder).total_changes
+        except sqlite3.ProgrammingError:  # it is closed
+            return None
+        if event == "c_call":
+            self._changes[id(frame)] = changes
+        elif changes > self._changes.pop(id(frame), changes):
+            return self.effect(f"sqlite3.{type(holder).__name__}.{method.__name__}()", frame)
         return None
 
     def _in_c(self, function: object) -> tuple[Kind, str] | None:
@@ -248,8 +329,13 @@ class Observer:
     def _is_yours(self, file: str) -> bool:
         if file.startswith("<"):
             return False
-        path = str(Path(file).resolve())
+        path = _resolved(file)
         return path.startswith(self._yours) or not path.startswith(_NOT_YOURS)
+
+
+@functools.lru_cache(maxsize=1000)
+def _resolved(file: str) -> str:
+    return str(Path(file).resolve())
 
 
 def named(path: str) -> Any:
@@ -269,85 +355,3 @@ def named(path: str) -> Any:
             raise TypeError(f"{path!r} cannot be watched: it is not a function")
         return found
     raise ValueError(f"There is no module for {path!r}, so it cannot be watched")
-
-
-# --- instances: the one that runs a call, and fresh ones to run it again ---
-
-
-class Instances(msgspec.Struct, frozen=True, kw_only=True):
-    """A server to make calls of, and how to have another one like it."""
-
-    client: Client
-    service: Service | None = None
-    """The server itself, if it is in this process."""
-    fresh: Callable[[], Client] | None = None
-    """A client of a fresh instance, not yet open."""
-    note: str = ""
-    """Why there are no fresh instances."""
-
-
-def is_here(target: object) -> bool:
-    """Whether a target is a Server of this process, or makes one."""
-    if isinstance(target, Connection):
-        target = target.target
-    return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
-
-
-@asynccontextmanager
-async def instances(target: object, script: Script) -> AsyncGenerator[Instances]:
-    """A Server, a function that makes one, a command, a URL or a Link: its instances, with the first one open."""
-    connection = target if isinstance(target, Connection) else Connection(target=target)
-    target = connection.target
-    if isinstance(target, Service):
-        try:
-            make, note = maker(target), ""
-        except NoFreshInstance as fault:
-            make, note = None, f"Not run on a fresh instance. {fault}"
-        async with _here(target, make, script, note) as made:
-            yield made
-    elif callable(target) and is_here(target):
-        make = maker(target)
-        async with _here(make(), make, script, "") as made:
-            yield made
-    else:
-        async with _elsewhere(connection, script) as made:
-            yield made
-
-
-@asynccontextmanager
-async def _here(first: Service, make: Make | None, script: Script, note: str) -> AsyncGenerator[Instances]:
-    with ExitStack() as rehearsals:
-
-        def fresh() -> Client:
-            assert make is not None
-            other = make()
-            # Whether instances have the same key is for rotation to find out, not for a look at the handler.
-            other.share_seal(first)
-            rehearsals.enter_context(other.rehearsal(STEPS))
-            return _client(eras.connect(other, era=REVISION), script)
-
-        rehearsals.enter_context(first.rehearsal(STEPS))
-        async with _client(eras.connect(first, era=REVISION), script) as client:
-            yield Instances(client=client, service=first, fresh=None if make is None else fresh, note=note)
-
-
-@asynccontextmanager
-async def _elsewhere(connection: Connection, script: Script) -> AsyncGenerator[Instances]:
-    """A server behind a connection. One that is started here is given a key, so that it can be started again."""
-    target = connection.target
-    is_started_here = not isinstance(target, Link) and not str(target).startswith(("http://", "https://"))
-    env = {KEYS: new_key(), **(connection.env or {})} if is_started_here else None
-
-    def another() -> Client:
-        link = eras.connect(target, headers=connection.headers, env=env, cwd=connection.cwd, era=REVISION)
-        return _client(link, script)
-
-    async with another() as client:
-        if is_started_here:
-            yield Instances(client=client, fresh=another)
-        else:
-            yield Instances(client=client, note="Not run on a fresh instance: this server was not started here.")
-
-
-def _client(link: Link, script: Script) -> Client:
-    return Client(link, **script.handlers())

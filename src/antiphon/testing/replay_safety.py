@@ -5,21 +5,22 @@ again although it should not have: effects outside of ``ctx.step``, readings of 
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import msgspec
 
 from antiphon.client.answers import Answers, Asker
-from antiphon.client.client import Client
-from antiphon.client.results import Pending
+from antiphon.client.results import Complete, Pending
 from antiphon.errors import CallFailed, Disconnected, Refused, RoundsExceeded
 from antiphon.rounds.loop import MAX_ROUNDS
 from antiphon.server.dispatch import Service
+from antiphon.testing.answer_values import message_of
 from antiphon.testing.answers import Script
-from antiphon.testing.replay_observer import Effect, Instances, Observer, Sighting, instances, is_here, place_of
+from antiphon.testing.replay_observer import STEPS, Effect, Observer, Sighting, place_of
+from antiphon.testing.servers import Instances, instances, is_here
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import METHODS
 
@@ -46,37 +47,51 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The question's, if it is about one."""
 
     def __str__(self) -> str:
-        where = f"\n    at {self.where}" if self.where else ""
-        return f"{self.what}{where}\n    {self.advice}"
+        return f"{self.where}: {self.what}\n    {self.advice}" if self.where else f"{self.what}\n    {self.advice}"
 
 
-class SafetyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of replay safety found: ``assert report.ok, report``."""
+class SafetyReport(str):
+    """What a check of replay safety found: ``assert report.ok, report``. A text, of which pytest shows all."""
+
+    __slots__ = ("asked", "call", "findings", "notes", "problem", "rounds")
 
     call: str
     findings: tuple[Finding, ...]
     rounds: int
     asked: tuple[str, ...]
-    problem: str = ""
+    problem: str
     """Why the call was not run through: it ended with an error, and what would have come next was not checked."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     """What else could not be checked, and why."""
+
+    def __new__(
+        cls,
+        *,
+        call: str,
+        findings: tuple[Finding, ...],
+        rounds: int,
+        asked: tuple[str, ...],
+        problem: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> Self:
+        about = f"{call} ({rounds} round{'' if rounds == 1 else 's'}, asking {', '.join(asked) or 'nothing'})"
+        if problem and not findings:
+            lines = [f"{about} was not run to its end, so its replay safety is unknown. {problem}"]
+        else:
+            lines = [f"{about} is {'not safe' if findings else 'safe'} to replay{':' if findings else '.'}"]
+            lines += [f"  {finding}" for finding in findings]
+            lines += [f"  Note: {problem}"] if problem else []
+        self = super().__new__(cls, "\n".join([*lines, *(f"  Note: {note}" for note in notes)]))
+        self.call, self.findings, self.rounds, self.asked = call, findings, rounds, asked
+        self.problem, self.notes = problem, notes
+        return self
+
+    def __bool__(self) -> bool:
+        return self.ok
 
     @property
     def ok(self) -> bool:
         return not self.findings and not self.problem
-
-    def __str__(self) -> str:
-        rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
-        asked = f", asking {', '.join(self.asked)}" if self.asked else ", asking nothing"
-        call = f"{self.call} ({rounds}{asked})"
-        if self.problem and not self.findings:
-            lines = [f"{call} was not run to its end, so its replay safety is unknown. {self.problem}"]
-        else:
-            lines = [f"{call} is {'safe' if self.ok else 'not safe'} to replay{':' if self.findings else '.'}"]
-            lines += [f"  {finding}" for finding in self.findings]
-            lines += [f"  Note: {self.problem}"] if self.problem else []
-        return "\n".join([*lines, *(f"  Note: {note}" for note in self.notes)])
 
 
 async def check_replay_safety(
@@ -95,7 +110,8 @@ async def check_replay_safety(
     or a Connection, which says how to reach one of these.
     ``call`` is a tool's name, a tool's name with its arguments, or a map as suites have it: ``{"tool": ...,
     "arguments": ...}``, ``{"prompt": ...}``, ``{"resource": uri}``. ``effects`` are functions, or their names, that
-    must not run twice. What is in ``ignore`` is not reported: ``"time.time"``, or all of ``"clock"``, ``"random"``.
+    must not run twice. What is in ``ignore`` is not reported: ``"time.time"``, ``"till.py:18"``, or all of ``"clock"``,
+    ``"random"``, ``"effect"``.
 
     A call that ends with an error, a tool's own included, is not ``ok``: it may have failed before anything was worth a
     look. ``may_fail`` is for one that is meant to. One that asks nothing is ``ok``, and a note says so.
@@ -107,21 +123,21 @@ async def check_replay_safety(
     effects = list(effects)
     if effects and not is_here(app):
         raise ValueError("Effects can be watched in a Server of this process alone, not behind a URL or a command")
-    async with instances(app, script) as server:
-        service = server.service
-        function = None if service is None else _function(service, method, params)
-        observer = None if service is None else Observer(effects, _homes(function))
-        trial = _Trial(method, params, Answers(**script.handlers()), _place(function), ignore=ignore)
-        with nullcontext() if observer is None else observer:
-            await trial.run(server, observer, max_rounds)
-    problem = trial.problem
+    async with instances(app, script, STEPS) as server:
+        function = None if server.service is None else _function(server.service, method, params)
+        observer = None if server.service is None else Observer(effects, _homes(function))
+        trial = _Trial(server, observer, written=_place(function), ignore=ignore)
+        with observer or nullcontext():
+            await trial.run(method, params, Answers(**script.handlers()), max_rounds)
+    problem = _problem_of(trial.rounds[-1].end)
+    unseen = "Effects, clock and random numbers were not observed: the server is in another process."
     return SafetyReport(
         problem="" if may_fail else problem,
         call=str(params[METHODS[method].target or "name"]),
-        findings=tuple(finding for finding in trial.findings() if not _is_ignored(finding, ignore)),
-        rounds=trial.rounds,
-        asked=tuple(trial.asked),
-        notes=tuple(filter(None, [problem if may_fail else "", server.note, *trial.notes])),
+        findings=(*_first_of_each(trial.differing), *trial.repeated()),
+        rounds=len(trial.rounds),
+        asked=tuple(key for round_ in trial.rounds for key in round_.end.questions or ()),
+        notes=tuple(filter(None, [problem if may_fail else "", server.note, *trial.notes, "" if observer else unseen])),
     )
 
 
@@ -136,153 +152,99 @@ class _End(msgspec.Struct, frozen=True, kw_only=True):
     error: JsonObject | None = None
 
 
-class _Difference(NamedTuple):
-    kind: Kind
-    what: str
-    where: str
-    key: str = ""
-
-
-class _Circumstances(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of a round when it ran for the first time."""
+class _Round(msgspec.Struct, frozen=True, kw_only=True):
+    """A round of the call: how it ended, what was seen of it, and what to send to run it again."""
 
     number: int
+    end: _End
     sightings: tuple[Sighting, ...]
-    written: str
-    """Where the handler is."""
+    request: Pending | None
+    """None for a call that asks nothing, which is never sent twice."""
+    responses: JsonObject
 
     @property
     def causes(self) -> list[Sighting]:
         return [sight for sight in self.sightings if sight.kind in {"clock", "random"}]
 
-    @property
-    def steps(self) -> list[str]:
-        return [sight.what for sight in self.sightings if sight.kind == "step"]
-
-    def place(self, request: object) -> str:
-        """Where a question is asked; where the handler is, if that cannot be told."""
-        asked = [sight.place for sight in self.sightings if sight.kind == "ask" and sight.what == _message(request)]
-        return asked[0] if asked else self.written
-
-
-class _Again(msgspec.Struct, frozen=True):
-    """A round to be run again: how it ended, and what was sent, or would be sent to replay it."""
-
-    end: _End
-    pending: Pending | None
-    responses: JsonObject
-    round: _Circumstances
-
-
-def _seeing(observer: Observer | None) -> AbstractContextManager[list[Sighting]]:
-    return nullcontext([]) if observer is None else observer.seeing()
+    def asked_at(self, request: object) -> str:
+        """Return where a question is asked; empty if that cannot be told."""
+        asked = [sight.place for sight in self.sightings if sight.kind == "ask" and sight.what == message_of(request)]
+        return asked[0] if asked else ""
 
 
 class _Trial:
-    """One call, round by round."""
+    """One call, round by round, and each round again."""
 
     def __init__(
-        self, method: str, params: JsonObject, answers: Answers, written: str, *, ignore: Collection[str] = ()
+        self, server: Instances, observer: Observer | None, *, written: str, ignore: Collection[str] = ()
     ) -> None:
-        self._method = method
-        self._params = params
-        self._answers = answers
+        self._server = server
+        self._observer = observer
         self._written = written
+        """Where the handler is."""
         self._ignore = ignore
-        self._is_observed = False
-        self._differing: list[Finding] = []
-        self._sightings: dict[Sighting, list[int]] = {}
-        self.rounds = 0
-        self.asked: list[str] = []
+        self.rounds: list[_Round] = []
+        self.differing: list[Finding] = []
         self.notes: list[str] = []
-        self.problem = ""
-        """The error that the call ended with."""
 
-    async def run(self, server: Instances, observer: Observer | None, max_rounds: int) -> None:
-        """The call as it is, and then each of its rounds again: a token may be good for one use only."""
-        self._is_observed = observer is not None
-        again: list[_Again] = []
+    async def run(self, method: str, params: JsonObject, answers: Answers, max_rounds: int) -> None:
+        """Make the call as it is, and then run each of its rounds again: a token may be good for one use only."""
+        client = self._server.client
         pending: Pending | None = None
         responses: JsonObject = {}
-        while True:
-            self.rounds += 1
-            with _seeing(observer) as seen:
-                end, waiting = await self._once(server.client, pending, responses)
-            round_ = self._noted(seen)
-            if waiting is None:
-                again.append(_Again(end, pending, responses, round_))
-                break
-            # The token without answers: a replay up to the questions, which must be the same.
-            again.append(_Again(end, msgspec.structs.replace(waiting, questions={}), {}, round_))
-            if self.rounds > max_rounds:
-                raise RoundsExceeded(self.rounds)
+        while not self.rounds or pending is not None:
+            number = len(self.rounds) + 1
+            with _seeing(self._observer) as seen:
+                started = client.begin(method, **params) if pending is None else client.resume(pending, responses)
+                end, waiting = await _ended(started)
+            self.rounds.append(
+                _Round(
+                    number=number,
+                    end=end,
+                    sightings=tuple(sight for sight in dict.fromkeys(seen) if not _is_harmless(sight, self._ignore)),
+                    # The token without answers is a replay up to the questions, which must be the same.
+                    request=pending if waiting is None else msgspec.structs.replace(waiting, questions={}),
+                    responses=responses if waiting is None else {},
+                )
+            )
+            if waiting is not None:
+                if number > max_rounds:
+                    raise RoundsExceeded(number)
+                asker = Asker(client.server, str(params.get("name") or params.get("uri")), number)
+                responses = await answers.answer_all(waiting.questions, asker) if waiting.questions else {}
             pending = waiting
-            self.asked += pending.questions
-            responses = await self._answered(pending, server.client)
-        self.problem = _problem_of(end)
-        for turn in again:
-            if turn.end.questions != {}:
-                await self._repeat(server, turn)
+        for round_ in self.rounds:
+            if round_.request is None:
+                self.notes.append("It asks nothing, so nothing is replayed.")
+            elif round_.end.questions != {}:
+                await self._repeat(round_, round_.request)
 
-    async def _repeat(self, server: Instances, turn: _Again) -> None:
+    async def _repeat(self, round_: _Round, request: Pending) -> None:
         """Run a round again, here and on a fresh instance, and compare how it ends."""
-        if turn.pending is None:
-            self.notes.append("It asks nothing, so nothing is replayed.")
+        here, _ = await _ended(self._server.client.resume(request, round_.responses))
+        if self._differs(round_, here, _AGAIN) or self._server.fresh is None:
             return
-        here, _ = await self._once(server.client, turn.pending, turn.responses)
-        if self._compare(turn.end, here, _AGAIN, turn.round) or server.fresh is None:
-            return
-        async with server.fresh() as client:
-            other, _ = await self._once(client, turn.pending, turn.responses)
-        self._compare(turn.end, other, _ELSEWHERE, turn.round)
-
-    async def _answered(self, pending: Pending, client: Client) -> JsonObject:
-        asker = Asker(client.server, str(self._params.get("name") or self._params.get("uri")), self.rounds)
-        return await self._answers.answer_all(pending.questions, asker) if pending.questions else {}
-
-    def _noted(self, seen: list[Sighting]) -> _Circumstances:
-        for sight in dict.fromkeys(seen):
-            if sight.kind in _REMEDIES:
-                self._sightings.setdefault(sight, []).append(self.rounds)
-        sightings = tuple(sight for sight in seen if not _is_harmless(sight, self._ignore))
-        return _Circumstances(number=self.rounds, sightings=sightings, written=self._written)
-
-    async def _once(
-        self, client: Client, pending: Pending | None, responses: JsonObject
-    ) -> tuple[_End, Pending | None]:
-        """Run the round: how it ended, and what waits then."""
-        try:
-            if pending is None:
-                made = await client.begin(self._method, **self._params)
-            else:
-                made = await client.resume(pending, responses)
-        except Refused as fault:
-            return _End(error={"code": fault.code, "message": fault.message}), None
-        except Disconnected:
-            raise
-        except CallFailed as fault:
-            return _End(error={"message": str(fault)}), None
-        if isinstance(made, Pending):
-            return _End(questions=made.questions), made
-        result: JsonObject = msgspec.to_builtins(made.result)
-        return _End(result={name: value for name, value in result.items() if name not in {"_meta", "rounds"}}), None
+        async with self._server.fresh() as client:
+            elsewhere, _ = await _ended(client.resume(request, round_.responses))
+        self._differs(round_, elsewhere, _ELSEWHERE)
 
     # --- comparing ------------------------------------------------------------------------------------------------
 
-    def _compare(self, first: _End, other: _End, when: str, round_: _Circumstances) -> bool:
-        """Whether two runs of a round ended differently; what differs is noted."""
+    def _differs(self, round_: _Round, other: _End, when: str) -> bool:
+        """Return whether another run of a round ended differently, and note what differs."""
+        first = round_.end
         if first == other:
             return False
+        steps = ", ".join(dict.fromkeys(sight.what for sight in round_.sightings if sight.kind == "step"))
         if first.questions is not None and other.questions is not None:
             for key in dict.fromkeys([*first.questions, *other.questions]):
                 ours, theirs = first.questions.get(key), other.questions.get(key)
                 if ours != theirs:
                     what = f"The question {key!r} changed {when}: {_became(ours, theirs)}"
-                    self._differs(_Difference("question", what, round_.place(ours), key), when, round_)
+                    self._found("question", what, round_, when, key=key)
         elif first.error is None and other.error is not None and other.error.get("code") == _REFUSED:
             return self._refused(str(other.error["message"]), when, round_)
-        elif first.result is not None and round_.steps and not round_.causes:
-            steps = ", ".join(dict.fromkeys(round_.steps))
+        elif first.result is not None and steps and not round_.causes:
             self.notes.append(
                 f"The result of round {round_.number} differs {when}, which may come from a step that ran in it for the"
                 f" first time ({steps}): a request that is sent twice runs it twice, unless the server has a store."
@@ -290,15 +252,14 @@ class _Trial:
         else:
             both = first.result is not None and other.result is not None
             what = f"The result changed {when}" if both else f"Round {round_.number} ended differently {when}"
-            became = _became(_plain(first), _plain(other))
-            self._differs(_Difference("result", f"{what}: {became}", self._written), when, round_)
+            self._found("result", f"{what}: {_became(_plain(first), _plain(other))}", round_, when)
         return True
 
-    def _refused(self, why: str, when: str, round_: _Circumstances) -> bool:
+    def _refused(self, why: str, when: str, round_: _Round) -> bool:
         if when == _AGAIN:
             self.notes.append(f"Round {round_.number} was not run twice: {why}")
             return False
-        self._differing.append(
+        self.differing.append(
             Finding(
                 kind="instance",
                 what=f"Round {round_.number} was refused by a fresh instance: {why}",
@@ -309,32 +270,59 @@ class _Trial:
         )
         return True
 
-    def _differs(self, found: _Difference, when: str, round_: _Circumstances) -> None:
+    def _found(self, kind: Kind, what: str, round_: _Round, when: str, *, key: str = "") -> None:
         reasons = " and ".join(sorted({f"{sight.what} at {sight.place}" for sight in round_.causes}))
-        self._differing.append(
+        asked = round_.asked_at((round_.end.questions or {}).get(key)) if key else ""
+        self.differing.append(
             Finding(
-                kind=found.kind,
-                what=f"{found.what}. It may come from {reasons}." if reasons else f"{found.what}.",
-                where=found.where,
-                advice=_advice(round_.causes, when, is_observed=self._is_observed),
+                kind=kind,
+                what=f"{what}. It may come from {reasons}." if reasons else f"{what}.",
+                where=asked or self._written,
+                advice=_advice(round_.causes, when, is_observed=self._observer is not None),
                 rounds=(round_.number,),
-                key=found.key,
+                key=key,
             )
         )
 
-    def findings(self) -> list[Finding]:
-        again = [
-            Finding(
-                kind=sight.kind,
-                what=f"{sight.what} ran in {_counted(rounds)}, outside of a step",
-                where=sight.place,
-                advice=_REMEDIES[sight.kind],
-                rounds=tuple(rounds),
-            )
-            for sight, rounds in self._sightings.items()
-            if len(rounds) > 1 and (sight.kind == "effect" or sight.kind == "clock" or sight.kind == "random")  # noqa: PLR1714 -- mypy reads it so
-        ]
-        return [*_first_of_each(self._differing), *again]
+    def repeated(self) -> Iterator[Finding]:
+        """Yield what ran in several rounds, and should not have."""
+        found: dict[object, tuple[Sighting, dict[int, None]]] = {}
+        for round_ in self.rounds:
+            for sight in round_.sightings:
+                # One line may have many effects, as rmtree() has: the first one stands for all.
+                name = "" if sight.kind == "effect" else sight.name
+                same = (sight.kind, name, sight.file, sight.line, sight.called_at)
+                found.setdefault(same, (sight, {}))[1][round_.number] = None
+        for sight, rounds in found.values():
+            if len(rounds) > 1 and (sight.kind == "effect" or sight.kind == "clock" or sight.kind == "random"):  # noqa: PLR1714 -- mypy reads it so
+                called = f" (called at {place_of(*sight.called_at[-1])})" if sight.called_at else ""
+                yield Finding(
+                    kind=sight.kind,
+                    what=f"{sight.what} ran in {_counted([*rounds])}, outside of a step{called}",
+                    where=sight.place if sight.file else self._written,
+                    advice=_REMEDIES[sight.kind],
+                    rounds=tuple(rounds),
+                )
+
+
+def _seeing(observer: Observer | None) -> AbstractContextManager[list[Sighting]]:
+    return nullcontext([]) if observer is None else observer.seeing()
+
+
+async def _ended(running: Awaitable[Complete | Pending]) -> tuple[_End, Pending | None]:
+    """Return how a round ended, and what waits then."""
+    try:
+        made = await running
+    except Refused as fault:
+        return _End(error={"code": fault.code, "message": fault.message}), None
+    except Disconnected:
+        raise
+    except CallFailed as fault:
+        return _End(error={"message": str(fault)}), None
+    if isinstance(made, Pending):
+        return _End(questions=made.questions), made
+    result: JsonObject = msgspec.to_builtins(made.result)
+    return _End(result={name: value for name, value in result.items() if name not in {"_meta", "rounds"}}), None
 
 
 _AGAIN: Final = "when the round was run again"
@@ -342,7 +330,8 @@ _ELSEWHERE: Final = "on a fresh instance"
 _REMEDIES: Final[dict[str, str]] = {
     "clock": "Take the time from await ctx.now(), which is the same on every round.",
     "random": "Take it from await ctx.random(), or put it into a step: await ctx.step('name', function).",
-    "effect": "Put it into a step, which runs once however many rounds follow: await ctx.step('name', function, ...).",
+    "effect": "Put it into a step, which runs once: await ctx.step('name', function, ...). Or move it below the last"
+    " question.",
 }
 
 
@@ -366,18 +355,13 @@ def _first_of_each(findings: list[Finding]) -> list[Finding]:
 
 
 def _is_harmless(sight: Sighting, ignore: Collection[str]) -> bool:
-    return sight.kind in _REMEDIES and bool({sight.kind, sight.what.removesuffix("()"), sight.place} & {*ignore})
-
-
-def _is_ignored(finding: Finding, ignore: Collection[str]) -> bool:
-    name = finding.what.partition("()")[0]
-    return finding.kind in {"clock", "random", "effect"} and bool({finding.kind, name, finding.where} & {*ignore})
+    return sight.kind in _REMEDIES and bool({sight.kind, sight.name, sight.place} & {*ignore})
 
 
 def _plain(end: _End) -> object:
     """How a round ended, as short as can be."""
     if end.questions is not None:
-        return {"asks": {key: _message(request) for key, request in end.questions.items()}}
+        return {"asks": {key: message_of(request) for key, request in end.questions.items()}}
     if end.result is None:
         return {"error": end.error}
     content = end.result.get("content")
@@ -396,16 +380,11 @@ def _problem_of(end: _End) -> str:
     return f"The tool failed: {told if isinstance(told, str) else _short(told)}"
 
 
-def _message(request: object) -> str:
-    params = request.get("params") if isinstance(request, dict) else None
-    return str(params.get("message", "")) if isinstance(params, dict) else ""
-
-
 def _became(ours: object, theirs: object) -> str:
     if ours is None or theirs is None:
         return "it was not asked" if theirs is None else "it was not asked before"
-    if _message(ours) != _message(theirs):
-        ours, theirs = _message(ours), _message(theirs)
+    if message_of(ours) != message_of(theirs):
+        ours, theirs = message_of(ours), message_of(theirs)
     return f"{_short(ours)} became {_short(theirs)}"
 
 

@@ -8,8 +8,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -18,9 +18,12 @@ from typing import TypeAlias
 import msgspec
 
 from antiphon import eras
+from antiphon.client.client import Client
 from antiphon.errors import AntiphonError
 from antiphon.rounds.token import generate_key
 from antiphon.server.dispatch import Service
+from antiphon.server.run import StepObserver
+from antiphon.testing.answers import Script
 from antiphon.transports.link import Caller, Link, OnNotification, SessionLink, session_of
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROTOCOL_VERSION, REVISION
@@ -51,20 +54,28 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     def link(self) -> Link:
         """Return a link, not yet open."""
         if self.cassette is not None and self.cassette.exists():
-            from antiphon.testing.cassette.replay_link import Player  # few tests replay
+            from antiphon.testing.cassette.links import Player  # few tests replay
 
             return Player(self.cassette)
-        connect = self._instances() if self.rotate else self._one
+        connect = self._instances() if self.rotate else self.link_to_one
         return link_to(connect, rotate=self.rotate, record=self.cassette, headers=self.headers)
 
-    def _one(self) -> Link:
+    def link_to_one(
+        self, *, patience: float = eras.PROBING, on_stray_line: Callable[[str], None] | None = None
+    ) -> Link:
+        """Return a link to one instance, which nothing records. A command inherits the variables of this process."""
         target = self.target
         if callable(target) and not isinstance(target, Service | Link):
-            target = maker(target)()
-        return self._connect(target, self.env)
-
-    def _connect(self, target: object, env: Mapping[str, str] | None) -> Link:
-        return eras.connect(target, headers=self.headers, env=env, cwd=self.cwd, era=self.era)
+            target = _made(target)
+        return eras.connect(
+            target,
+            headers=self.headers,
+            env={**os.environ, **(self.env or {})},
+            cwd=self.cwd,
+            era=self.era,
+            patience=patience,
+            on_stray_line=on_stray_line,
+        )
 
     def _instances(self) -> Callable[[], Link]:
         """Return what makes links to fresh instances, all of which have one key."""
@@ -75,12 +86,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
                 " give an app, a function that makes one, or a command"
             )
         if not isinstance(target, Service) and not callable(target):
-            return lambda: self._connect(target, {**key, **(self.env or {})})
-        make = maker(target)
+            return msgspec.structs.replace(self, env={**key, **(self.env or {})}).link_to_one
+        fresh = msgspec.structs.replace(self, target=maker(target))
 
         def another() -> Link:
             with environment(key):
-                return self._connect(make(), None)
+                return fresh.link_to_one()
 
         return another
 
@@ -100,7 +111,7 @@ def link_to(
     link = Rotation(connect, rotate) if rotate else connect()
     if record is None:
         return link
-    from antiphon.testing.cassette.recording import Recorder  # few tests record
+    from antiphon.testing.cassette.links import Recorder  # few tests record
 
     return Recorder(link, record, headers=headers)
 
@@ -213,6 +224,66 @@ def _kin(name: str) -> list[str]:
 def _family(name: str) -> str:
     """Return the name of a module's outermost package."""
     return name.partition(".")[0]
+
+
+# --- replaying: the instance that runs a call, and fresh ones to run it again ---------------------------------------
+
+
+class Instances(msgspec.Struct, frozen=True, kw_only=True):
+    """A server to make calls of, and how to have another one like it."""
+
+    client: Client
+    service: Service | None = None
+    """The server itself, if it is in this process."""
+    fresh: Callable[[], Client] | None = None
+    """Returns a client of a fresh instance, not yet open."""
+    note: str = ""
+    """Why there are no fresh instances."""
+
+
+def is_here(target: object) -> bool:
+    """Return whether a target is a Server of this process, or makes one."""
+    target = target.target if isinstance(target, Connection) else target
+    return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
+
+
+@asynccontextmanager
+async def instances(target: object, script: Script, observer: StepObserver) -> AsyncGenerator[Instances]:
+    """Make instances of a target, with the first one open. The observer is told of the steps of those that are here."""
+    known = target if isinstance(target, Connection) else Connection(target=target)
+    target = known.target
+    if not isinstance(target, Service) and not (callable(target) and is_here(target)):
+        is_started_here = not isinstance(target, Link) and not str(target).startswith(("http://", "https://"))
+        # One that is started here is given a key, so that it can be started again.
+        env = {KEYS: new_key(), **(known.env or {})} if is_started_here else None
+        connection = msgspec.structs.replace(known, era=REVISION, env=env)
+
+        def another() -> Client:
+            return Client(connection.link_to_one(), **script.handlers())
+
+        note = "" if is_started_here else "Not run on a fresh instance: this server was not started here."
+        async with another() as client:
+            yield Instances(client=client, fresh=another if is_started_here else None, note=note)
+        return
+
+    make, note = None, ""
+    try:
+        make = maker(target)
+    except NoFreshInstance as fault:
+        note = f"Not run on a fresh instance. {fault}"
+    first = target if isinstance(target, Service) else _made(target)
+    with ExitStack() as rehearsals:
+
+        def client_of(service: Service) -> Client:
+            if service is not first:
+                # Whether instances have the same key is for rotation to find out, not for a look at the handler.
+                service.share_seal(first)
+            rehearsals.enter_context(service.rehearsal(observer))
+            return Client(eras.connect(service, era=REVISION), **script.handlers())
+
+        async with client_of(first) as client:
+            fresh = None if make is None else lambda: client_of(make())
+            yield Instances(client=client, service=first, fresh=fresh, note=note)
 
 
 # --- rotation -----------------------------------------------------------------------------------------------------

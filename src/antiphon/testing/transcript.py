@@ -1,4 +1,4 @@
-"""The transcript: a Link around another one that notes every request and its reply."""
+"""The transcript of a call: its turns, and a Link around another one that notes them."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -8,9 +8,27 @@ from time import perf_counter
 import msgspec
 
 from antiphon.errors import CallFailed, Refused
-from antiphon.testing.outcome import Turn
 from antiphon.transports.link import Around, Caller, Link, OnNotification
 from antiphon.types import JsonObject
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One round of a call: what was sent, and what came back. Of a token it has only the length."""
+
+    method: str
+    params: JsonObject
+    """What was sent, without the answers."""
+    answers: JsonObject = {}
+    """The responses that went with it, by key: answers to what the turn before asked."""
+    questions: JsonObject = {}
+    """What the server asked back, by key, as requests."""
+    result: JsonObject | None = None
+    """The complete result, on the last turn."""
+    error: JsonObject | None = None
+    """The JSON-RPC error, on the last turn."""
+    seconds: float = 0.0
+    """How long the server took."""
+
 
 _noted: ContextVar[list[Turn] | None] = ContextVar("noted", default=None)
 """The turns of the calls that are made in a ``noting`` block. A client and its user's code are between the two."""

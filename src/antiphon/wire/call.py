@@ -77,6 +77,9 @@ def accept(message: Message, headers: RawHeaders | None = None) -> Call:
     name = params.get(row.target)
     if type(name) is not str:
         raise InvalidParams(f'{method} needs "{row.target}", a string')
+    responses = params.get("inputResponses")
+    if type(responses) is not dict and responses is not None:
+        raise InvalidParams(f'{method} needs "inputResponses" to be an object')
     if headers is not None:
         raw = headers.get(http.NAME)
         plain = name.isascii() and name.isprintable() and not name.startswith("=?")

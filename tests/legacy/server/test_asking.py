@@ -261,8 +261,104 @@ async def test_an_error_for_an_answer_ends_the_call_with_its_text(client, style)
     call = client.tool(style)
     await client.refuse(await call.next_message(), "The dialog could not be shown")
     end = await call.next_message()
-    assert "The dialog could not be shown" in json.dumps(end)
-    assert "error" in end or end["result"]["isError"]
+    assert end["result"]["isError"]
+    assert text_of(end) == "The client could not be asked: The dialog could not be shown"
+
+
+@pytest.mark.parametrize("style", ["awaiting", "returning", "declaring"])
+async def test_so_it_does_where_there_is_no_result_for_a_model(app, style):
+    @app.prompt
+    async def awaiting(ctx: Context) -> str:
+        return (await ctx.elicit("Who?", str)).unwrap()
+
+    @app.prompt
+    async def returning(ctx: Context) -> str | InputRequired:
+        return ctx.accepted("who", str) or input_required({"who": ask.form("Who?", str)})
+
+    @app.prompt
+    async def declaring(who: Annotated[str, Ask("Who?")]) -> str:
+        return who
+
+    client = await open_client(app)
+    call = client.open(request("prompts/get", {"name": style}))
+    await client.refuse(await call.next_message(), "no")
+    assert (await call.next_message())["error"] == {
+        "code": -32603,
+        "message": "The client could not be asked: no",
+    }
+
+
+# --- why an answer was not accepted -------------------------------------------------------------------------------
+
+
+@dataclass
+class Even:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number % 2:
+            raise ValueError("the number must be even")
+
+
+@pytest.mark.parametrize("style", ["awaiting", "in_a_thread", "returning", "declaring"])
+async def test_the_reason_why_an_answer_is_not_accepted_stands_before_the_question(style, caplog):
+    app = Server("reasons")
+
+    @app.tool
+    async def awaiting(ctx: Context) -> str:
+        return str((await ctx.elicit("Which?", Even, key="which")).unwrap().number)
+
+    @app.tool
+    def in_a_thread(ctx: Context) -> str:
+        return str(ctx.sync.elicit("Which?", Even, key="which").unwrap().number)
+
+    @app.tool
+    async def returning(ctx: Context) -> str | InputRequired:
+        even = ctx.accepted("which", Even)
+        return input_required({"which": ask.form("Which?", Even)}) if even is None else str(even.number)
+
+    @app.tool
+    async def declaring(which: Annotated[Even, Ask("Which?")]) -> str:
+        return str(which.number)
+
+    client = await open_client(app)
+    told = await client.converse(tool_call(style), {"which": in_turn(accept(number=3), accept(number=4))})
+    messages = [question["params"]["message"] for question in told.asked]
+    assert messages == ["Which?", "Not accepted: the number must be even\n\nWhich?"]
+    assert told.text == "4"
+    assert "'which' was not accepted: the number must be even" in caplog.text
+
+
+# --- results as the wire has them ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forged", [None, "v1"])
+async def test_a_raw_result_that_asks_is_asked_and_its_answer_and_state_come_back(forged):
+    app = Server("raw")
+
+    @app.on("tools/call")
+    async def call_tool(params: dict) -> dict:
+        answer = (params.get("inputResponses") or {}).get("region")
+        if params.get("requestState") != "v1":
+            question = {
+                "method": "elicitation/create",
+                "params": {
+                    "mode": "form",
+                    "message": "Which region?",
+                    "requestedSchema": {"type": "object", "properties": {"region": {"type": "string"}}},
+                },
+            }
+            return {"resultType": "input_required", "inputRequests": {"region": question}, "requestState": "v1"}
+        return {"content": [{"type": "text", "text": f"in {answer['content']['region']}"}]}
+
+    call = tool_call("provision")
+    if forged:
+        call["params"]["requestState"] = forged
+        call["params"]["inputResponses"] = {"region": accept(region="forged")}
+    client = await open_client(app)
+    told = await client.converse(call, {"region": accept(region="oslo")})
+    assert told.names == ["region"]
+    assert told.text == "in oslo"
 
 
 async def test_an_error_for_one_of_several_takes_the_others_back(app):

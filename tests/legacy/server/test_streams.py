@@ -272,7 +272,7 @@ async def test_a_server_that_ends_ends_its_streams(app):
         call = client.tool("ask")
         await call.next_message()
     assert await stream.closed() == []
-    assert (await call.closed())[-1]["error"]["message"].startswith("The server stops")
+    assert text_of((await call.closed())[-1]).startswith("The server stops")
     await stream.finished()
     await call.finished()
 

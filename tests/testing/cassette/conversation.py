@@ -1,12 +1,11 @@
 """What both sides say, in a few words; and a server in memory as a wire."""
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from antiphon import Server
+from antiphon.testing.cassette import Turn
 from antiphon.testing.cassette.recording import Recording
-from antiphon.testing.cassette.verifying import Received
 from antiphon.transports.memory import Memory
 from antiphon.types import JsonObject
 
@@ -76,21 +75,18 @@ class Conversation:
 class MemoryServer:
     """A server in memory, as a verification speaks to it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, came: Callable[[Turn], None]) -> None:
         self._memory = Memory(server)
-        self._came: asyncio.Queue[Received] = asyncio.Queue()
+        self._came = came
 
     async def open(self) -> None:
         await self._memory.open()
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers
-        reply = await self._memory.send(message, lambda told: self._came.put_nowait(Received(message=told)))
+        reply = await self._memory.send(message, lambda told: self._came(Turn(server=told)))
         if reply is not None:
-            self._came.put_nowait(Received(message=reply))
-
-    async def receive(self) -> Received:
-        return await self._came.get()
+            self._came(Turn(server=reply))
 
     async def close(self) -> None:
         await self._memory.close()

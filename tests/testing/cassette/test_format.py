@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.testing.cassette import Cassette, CassetteBroken, Entry, Turn
-from antiphon.testing.cassette.format import (
-    SCHEMA,
+from antiphon.testing.cassette.format import SCHEMA, VERSION
+from antiphon.testing.cassette.placeholders import (
     TIME,
-    VERSION,
     Part,
     Ref,
     filled,
@@ -65,14 +64,14 @@ def test_a_cassette_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["session.json"]
 
 
-def test_the_file_is_sorted_except_where_people_see_the_order() -> None:
+def test_the_file_keeps_the_order_of_the_wire() -> None:
     text = Cassette.from_json(json.dumps(PLAIN)).to_json()
     assert text == Cassette.from_json(text).to_json()
     assert text.endswith("}\n")
     assert text.index('"antiphon-cassette"') < text.index('"clients"') < text.index('"entries"')
-    assert text.index('"a": 2') < text.index('"b": 1')
+    assert text.index('"b": 1') < text.index('"a": 2')
     assert text.index('"region": {\n') < text.index('"at": {}')
-    assert text.index('"title": "R"') < text.index('"type": "string"')
+    assert text.index('"type": "string"') < text.index('"title": "R"')
 
 
 def test_letters_stay_readable() -> None:
@@ -112,6 +111,9 @@ def test_the_schema_says_the_same() -> None:
         (changed("entries/1/turns/0/after", 9), "entries[1].turns[0]: after: there is no entry 9"),
         (changed("entries/0/turns/0/client/id", "${nonce:1}"), "${nonce:1} is no placeholder that is known"),
         (changed("entries/0/turns/0/client/id", "${state}"), "${state} needs a number, as in ${state:1}"),
+        (changed("entries/0/turns/0/headers/mcp-param-region", "${integer:x}"), "${integer:x} needs a number"),
+        (changed("entries/2/turns/1/text", "${nonce:1}"), "entries[2].turns[1]: ${nonce:1} is no placeholder"),
+        (changed("clients/0/headers/authorization", "${text:x}"), "clients[0]: ${text:x} needs a number"),
         (changed("entries/0/turns/0/client/id", "${state:1@7}"), "${state:1@7}: there is no entry 7"),
     ],
 )

@@ -17,10 +17,10 @@ from conversation import META, Conversation, call, note, request, result, said
 
 from antiphon import Accepted, Client, Context, Refused, Server
 from antiphon.testing.cassette import Cassette
-from antiphon.testing.cassette.http import RecordingProxy, ReplayApp
+from antiphon.testing.cassette.http import LiveUrl, RecordingProxy, ReplayApp
 from antiphon.testing.cassette.recording import Recording
 from antiphon.testing.cassette.replaying import Replay
-from antiphon.testing.cassette.verifying import LiveUrl, Verification
+from antiphon.testing.cassette.verifying import Verification
 from antiphon.testing.suite.model import Place, Target
 from antiphon.testing.suite.server import SuiteServer
 
@@ -81,7 +81,7 @@ async def test_a_conversation_is_recorded_twice_the_same_and_played(app: Server,
     replay, url = played(live, tapes[0].cassette)
     assert await talk(url, era) == heard[0]
     assert (replay.drifts, replay.unplayed) == ([], [])
-    verification = Verification(tapes[0].cassette, lambda: LiveUrl(target))
+    verification = Verification(tapes[0].cassette, lambda came: LiveUrl(target, came))
     assert [each.diff or each.status async for each in verification.verdicts()] == ["same"] * len(
         tapes[0].cassette.entries
     )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.testing.cassette.format import Ref, literal
-from antiphon.testing.cassette.matching import UNBOUND, Match, content
+from antiphon.testing.cassette.patterns import Match, content
+from antiphon.testing.cassette.placeholders import UNBOUND, Ref, literal
 
 texts = st.text(alphabet=st.sampled_from(list("${}:@$abstate1 é\n")), max_size=12) | st.text(max_size=12)
 values = st.recursive(

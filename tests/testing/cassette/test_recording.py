@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conversation import FORM, META, NO, YES, Conversation, asks, call, note, request, result, said
 
-from antiphon.testing.cassette.recording import Recording, read_json
+from antiphon.testing.cassette.placeholders import read_json
+from antiphon.testing.cassette.recording import Recording
 from antiphon.wire.revisions import KEY as KEY_OF_QUESTION
 from antiphon.wire.revisions import REQUEST
 
@@ -329,6 +330,25 @@ def test_secrets_are_nowhere_in_the_file() -> None:
         "name": "Ada",
         "token": "",
     }
+
+
+def test_a_secret_in_what_a_client_says_of_itself_is_not_written() -> None:
+    who = {"name": "tests", "version": "1 ${x}", "apiKey": SECRET}
+    meta = {**META, "io.modelcontextprotocol/clientInfo": who}
+    tape = Conversation().hear((">", call(1, _meta=meta)), ("<", said(1, "x")), (">", call(2, _meta=meta)))
+    cassette = tape.recording.cassette()
+    assert SECRET not in cassette.to_json()
+    assert [party.meta["io.modelcontextprotocol/clientInfo"] for party in cassette.clients] == [
+        {"name": "tests", "version": "1 ${$}{x}", "apiKey": "${secret:apiKey}"}
+    ]
+
+
+def test_a_header_that_mirrors_a_secret_argument_is_not_written() -> None:
+    recording = Recording()
+    headers = {"Mcp-Param-Password": "test", "Mcp-Param-Region": "eu"}
+    recording.connect().sent(call(1, "login", arguments={"password": "test", "region": "eu"}), headers)
+    (turn,) = recording.cassette().entries[0].turns
+    assert turn.headers == {"mcp-param-password": "${secret:password}", "mcp-param-region": "eu"}
 
 
 def test_a_secret_is_found_in_what_was_said_before_it_was_known() -> None:

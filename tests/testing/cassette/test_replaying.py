@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,10 @@ async def test_a_closed_player_answers_nobody(tmp_path: Path) -> None:
         await waiting
 
 
-async def test_an_old_recording_is_played_to_our_client_as_an_old_server(tmp_path: Path) -> None:
-    old_conversation().recording.cassette().save(tmp_path / "old")
+@pytest.mark.parametrize("probed", [False, True])
+async def test_an_old_recording_is_played_to_our_client_as_an_old_server(tmp_path: Path, probed: bool) -> None:
+    probe = [(">", PROBE), ("<", {"id": 0, "error": {"code": -32601, "message": "Method not found"}})]
+    old_conversation(before=probe if probed else []).recording.cassette().save(tmp_path / "old")
     player = Player(tmp_path / "old")
     async with Client(player, elicit=lambda _: Accepted({"confirm": True})) as client:
         assert client.era == "legacy"
@@ -317,10 +320,38 @@ def test_an_old_recording_knows_nothing_of_discovery() -> None:
     assert client.replay.drifts == []
 
 
+PROBE = request(0, "server/discover", _meta=META)
+
+
+@pytest.mark.parametrize(
+    "answer", [[], [("<", {"id": 0, "error": {"code": -32602, "message": "Invalid request"}})]], ids=["silent", "error"]
+)
+def test_an_old_recording_is_the_same_with_a_probe_and_without(answer: list[Any]) -> None:
+    tape = old_conversation(before=[(">", PROBE), *answer])
+    code = answer[0][1]["error"]["code"] if answer else -32601
+    for probes in (False, True):
+        client = Guest(tape)
+        if probes:
+            assert client.say(PROBE)[0]["error"]["code"] == code
+        client = greeted(client)
+        (asked,) = client.say(call("c", arguments={"env": "prod"}))
+        assert client.say(result(asked["id"], **YES)) == [said("c", "Deployed")]
+        assert (client.replay.drifts, client.replay.unplayed) == ([], [])
+
+
+def test_a_server_that_refuses_to_initialize_is_not_old() -> None:
+    refused = {"id": 0, "error": {"code": -32022, "message": "Unsupported protocol version"}}
+    tape = Conversation().hear(
+        (">", request(0, "initialize")), ("<", refused), (">", request(1, "server/discover")), ("<", result(1, x=1)),
+    )  # fmt: skip
+    assert not tape.recording.cassette().is_old
+    assert Guest(tape).say(request(5, "server/discover")) == [result(5, x=1)]
+
+
 # --- the older revisions ------------------------------------------------------------------------------------------
 
 
-def old_conversation() -> Conversation:
+def old_conversation(before: Iterable[tuple[str, JsonObject]] = ()) -> Conversation:
     push = {"jsonrpc": "2.0", "id": 1, **FORM}
     welcome = {
         "protocolVersion": "2025-11-25",
@@ -328,13 +359,14 @@ def old_conversation() -> Conversation:
         "serverInfo": {"name": "x", "version": "1"},
     }
     return Conversation().hear(
+        *before,
         (">", request(0, "initialize")), ("<", result(0, **welcome)), (">", note("initialized")),
         (">", call(1, arguments={"env": "prod"})), ("<", push), (">", result(1, **YES)), ("<", said(1, "Deployed")),
     )  # fmt: skip
 
 
-def greeted(tape: Conversation) -> Guest:
-    client = Guest(tape)
+def greeted(tape: Conversation | Guest) -> Guest:
+    client = Guest(tape) if isinstance(tape, Conversation) else tape
     assert "result" in client.say(request("hello", "initialize", clientInfo={"name": "another"}))[0]
     assert client.say(note("initialized")) == []
     return client

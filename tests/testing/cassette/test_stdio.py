@@ -1,9 +1,10 @@
-"""The relay: how a server ends is how its recording ends."""
+"""Standard streams: how a server ends is how its recording ends, and an old server may be probed or not."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,3 +31,40 @@ def test_the_exit_code_of_a_server_is_passed_on(tmp_path: Path, end: str, code: 
     )
     assert done.returncode == code, done.stderr
     assert Cassette.load(tmp_path / "out.json").entries[0].title == "ping"
+
+
+OLD = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    made = {"error": {"code": -32601, "message": "Method not found"}}
+    if message["method"] == "initialize":
+        made = {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x"}}}
+    elif message["method"] == "tools/call":
+        made = {"result": {"content": [{"type": "text", "text": json.dumps(message["params"]["arguments"])}]}}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **made}), flush=True)
+"""
+PROBE = {"id": 0, "method": "server/discover"}
+OPENING = [{"id": 1, "method": "initialize", "params": {}}, {"method": "notifications/initialized"}]
+CALL = {"id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"b": 1, "a": 2}}}
+
+
+@pytest.mark.parametrize("recorded", [[PROBE, *OPENING, CALL], [*OPENING, CALL]], ids=["probed", "not probed"])
+def test_a_recording_of_an_old_server_is_replayed_with_a_probe_and_without(tmp_path: Path, recorded: list[Any]) -> None:
+    (tmp_path / "server.py").write_text(OLD)
+
+    def antiphon(*args: str, lines: list[Any]) -> subprocess.CompletedProcess[str]:
+        text = "".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines)
+        return subprocess.run(
+            [ANTIPHON, *args], input=text, capture_output=True, text=True, cwd=tmp_path, timeout=20, check=True
+        )
+
+    target = f"{sys.executable} server.py"
+    heard = antiphon("record", "--target", target, "--output", "old.json", lines=recorded).stdout.splitlines()
+    for lines in ([PROBE, *OPENING, CALL], [*OPENING, CALL]):
+        replayed = antiphon("replay", "old.json", "--complete", lines=lines)
+        assert replayed.stderr == ""
+        assert [json.loads(line) for line in replayed.stdout.splitlines()[-2:]] == list(map(json.loads, heard[-2:]))
+    verified = antiphon("verify", "old.json", "--target", target, lines=[])
+    assert verified.stdout.endswith(f"{len(recorded) - 1} as recorded\n"), verified.stdout

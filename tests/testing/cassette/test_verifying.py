@@ -1,10 +1,10 @@
 """Verifying: a live server is held to a recording, state-blind, and what differs is shown."""
 
-import asyncio
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -13,8 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conversation import META, Conversation, MemoryServer, asks, call, note, result, said
 
 from antiphon import Accepted, Client, Context, Server
-from antiphon.testing.cassette import Cassette, CassetteBroken, Recorder
-from antiphon.testing.cassette.verifying import LiveProcess, LiveUrl, NotStarted, Received, Verdict, Verification
+from antiphon.testing.cassette import Cassette, CassetteBroken, Recorder, Turn
+from antiphon.testing.cassette.http import LiveUrl
+from antiphon.testing.cassette.stdio import LiveProcess
+from antiphon.testing.cassette.verifying import NotStarted, Verdict, Verification
 from antiphon.wire.revisions import KEY, REQUEST
 
 
@@ -46,7 +48,11 @@ async def recording(app: Server, path: Path) -> Cassette:
 
 
 async def verdicts(cassette: Cassette, app: Server, **options: Any) -> list[Verdict]:
-    return [each async for each in Verification(cassette, lambda: MemoryServer(app), **options).verdicts()]
+    return await all_of(Verification(cassette, lambda came: MemoryServer(app, came), **options))
+
+
+async def all_of(verification: Verification) -> list[Verdict]:
+    return [each async for each in verification.verdicts()]
 
 
 async def test_a_server_with_another_key_is_the_same(tmp_path: Path) -> None:
@@ -66,6 +72,21 @@ async def test_a_server_that_answers_otherwise_is_shown(tmp_path: Path) -> None:
     assert '-          "text": "Deployed to prod",\n+          "text": "Rolled out to prod",' in found[1].diff
 
 
+async def test_a_server_that_repeats_its_arguments_as_json_is_the_same(tmp_path: Path) -> None:
+    app = Server("echo", version="1.0.0")
+
+    @app.tool
+    async def echo(given: dict[str, Any], ctx: Context) -> str:
+        """Say what came, and what was answered, in the order in which it came."""
+        return json.dumps([given, dict((await ctx.elicit("Sure?", Form)).unwrap())])
+
+    Form = TypedDict("Form", {"zeal": int, "age": int})
+    async with Client(Recorder(app, tmp_path / "a"), elicit=lambda _: Accepted({"zeal": 1, "age": 2})) as client:
+        heard = await client.call_tool("echo", {"given": {"b": 1, "a": {"z": 1, "y": 2}}})
+    assert heard.text == '[{"b": 1, "a": {"z": 1, "y": 2}}, {"zeal": 1, "age": 2}]'
+    assert [each.diff or each.status for each in await verdicts(Cassette.load(tmp_path / "a"), app)] == ["same"]
+
+
 async def test_notifications_count_unless_they_are_left_out(tmp_path: Path) -> None:
     cassette = await recording(releases(), tmp_path / "a")
     assert [each.status for each in await verdicts(cassette, releases(steps=2))] == ["same", "differs", "same"]
@@ -79,7 +100,7 @@ async def test_a_secret_has_to_be_given() -> None:
     )
     cassette = tape.recording.cassette()
     with pytest.raises(
-        CassetteBroken, match=r"entry 1 \(tools/call login\) sends \${secret:password}.*--secret password="
+        CassetteBroken, match=r"entry 1 \(tools/call login\) has \${secret:password}.*--secret password="
     ):
         await verdicts(cassette, releases())
     (wrong,) = await verdicts(cassette, releases(), secrets={"password": "hunter2"})
@@ -100,9 +121,14 @@ async def test_what_cannot_be_asked_again_is_skipped() -> None:
 class Chatty:
     """An old server on a wire, that asks for roots before it answers, and tells of changes."""
 
+    came: Callable[[Turn], None]
+
     def __init__(self) -> None:
-        self.came: list[Received] = []
         self.heard: list[Any] = []
+
+    def reached(self, came: Callable[[Turn], None]) -> "Chatty":
+        self.came = came
+        return self
 
     async def open(self) -> None: ...
 
@@ -111,11 +137,8 @@ class Chatty:
     async def send(self, message: Any, headers: Any) -> None:
         self.heard.append(message)
         if message.get("method") == "tools/call":
-            aside = [{"id": 77, "method": "roots/list"}, note("tools/list_changed")]
-            self.came += [Received(message=each) for each in (*aside, said(message["id"], "done"))]
-
-    async def receive(self) -> Received:
-        return self.came.pop(0)
+            for each in ({"id": 77, "method": "roots/list"}, note("tools/list_changed"), said(message["id"], "done")):
+                self.came(Turn(server=each))
 
 
 async def test_what_a_server_says_of_its_own_accord_is_answered_and_not_compared() -> None:
@@ -123,16 +146,17 @@ async def test_what_a_server_says_of_its_own_accord_is_answered_and_not_compared
         ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])), (">", call(1)), ("<", said(1, "done"))
     )  # fmt: skip
     server = Chatty()
-    found = [each async for each in Verification(tape.recording.cassette(), lambda: server).verdicts()]
+    found = [each async for each in Verification(tape.recording.cassette(), server.reached).verdicts()]
     assert [each.status for each in found] == ["skipped", "same"]
     assert server.heard[1] == result(77, roots=[])
 
 
 async def test_a_server_that_says_nothing_is_not_waited_for_forever() -> None:
     tape = Conversation().hear((">", call(1, _meta=META)), ("<", asks(1, "s")))
-    silent = LiveProcess([sys.executable, "-c", "import sys; sys.stdin.read()"])
+    silent = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    cassette = tape.recording.cassette()
     with pytest.raises(NotStarted, match=r"did not answer within 0\.1 s"):
-        _ = [each async for each in Verification(tape.recording.cassette(), lambda: silent, timeout=0.1).verdicts()]
+        await all_of(Verification(cassette, lambda came: LiveProcess(silent, came), timeout=0.1))
 
 
 async def test_a_server_that_falls_silent_differs() -> None:
@@ -147,18 +171,18 @@ async def test_a_server_that_falls_silent_differs() -> None:
 @pytest.mark.parametrize(
     ("wire", "says"),
     [
-        (lambda: LiveProcess(["no-such-command"]), "Cannot start 'no-such-command'"),
+        (lambda came: LiveProcess(["no-such-command"], came), "Cannot start 'no-such-command'"),
         (
-            lambda: LiveProcess([sys.executable, "-c", "raise SystemExit(4)"]),
+            lambda came: LiveProcess([sys.executable, "-c", "raise SystemExit(4)"], came),
             "ended \\(exit code 4\\)",
         ),
-        (lambda: LiveUrl("http://127.0.0.1:9/mcp"), "Cannot connect to 127.0.0.1:9"),
+        (lambda came: LiveUrl("http://127.0.0.1:9/mcp", came), "Cannot connect to 127.0.0.1:9"),
     ],
 )
 async def test_a_server_that_does_not_start_is_said(wire: Any, says: str) -> None:
     tape = Conversation().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
     with pytest.raises(NotStarted, match=says):
-        _ = [each async for each in Verification(tape.recording.cassette(), wire).verdicts()]
+        await all_of(Verification(tape.recording.cassette(), wire))
 
 
 ODD = """
@@ -177,7 +201,7 @@ async def test_a_server_that_writes_nonsense_differs_and_is_started_again() -> N
     for number in range(6):
         tape.hear((">", call(number)), ("<", result(number, content=[])))
     server = [sys.executable, "-c", ODD]
-    found = [each async for each in Verification(tape.recording.cassette(), lambda: LiveProcess(server)).verdicts()]
+    found = await all_of(Verification(tape.recording.cassette(), lambda came: LiveProcess(server, came)))
     assert [(each.status, each.reason) for each in found] == [
         ("same", ""),
         ("differs", "The server sent what is no message"),
@@ -197,6 +221,19 @@ async def test_a_message_that_is_nested_too_deep_differs() -> None:
     assert (found.status, found.reason) == ("differs", "The server sent what is no message")
 
 
+async def test_a_request_that_makes_no_sense_is_sent_as_it_was() -> None:
+    for params in ([1], "x", {"_meta": 5, "name": "x"}):
+        tape = Conversation().hear((">", call(1, _meta=META)), ("<", said(1, "x")))
+        cassette = tape.recording.cassette()
+        recorded = cassette.entries[0].turns[0].client
+        assert recorded is not None
+        recorded["params"] = params
+        wire = Scripted(said(1, "x"))
+        assert [each.status for each in await all_of(Verification(cassette, wire.reached))] == ["same"]
+        sent = wire.heard[0][0]["params"]
+        assert sent == ({**params, "_meta": META} if isinstance(params, dict) else params)
+
+
 async def test_a_message_that_makes_no_sense_is_compared() -> None:
     tape = Conversation().hear((">", call(1)), ("<", said(1, "x")))
     for odd in ({"id": [1], "method": ["x"]}, {"method": {}}, {"id": {}, "result": []}):
@@ -210,10 +247,15 @@ async def test_a_message_that_makes_no_sense_is_compared() -> None:
 class Scripted:
     """A server on a wire that says what it is told to say, one message for each request, then nothing."""
 
+    came: Callable[[Turn], None]
+
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
         self.heard: list[tuple[Any, Any]] = []
-        self._came: asyncio.Queue[Received] = asyncio.Queue()
+
+    def reached(self, came: Callable[[Turn], None]) -> "Scripted":
+        self.came = came
+        return self
 
     async def open(self) -> None: ...
 
@@ -223,17 +265,11 @@ class Scripted:
         self.heard.append((message, headers))
         if self.replies:
             reply = self.replies.pop(0)
-            self._came.put_nowait(Received(message=reply if "method" in reply else {**reply, "id": message["id"]}))
-
-    async def receive(self) -> Received:
-        return await self._came.get()
+            self.came(Turn(server=reply if "method" in reply else {**reply, "id": message["id"]}))
 
 
 async def answered(tape: Conversation, *replies: Any, **options: Any) -> list[Verdict]:
-    wire = Scripted(*replies)
-    return [
-        each async for each in Verification(tape.recording.cassette(), lambda: wire, timeout=0.2, **options).verdicts()
-    ]
+    return await all_of(Verification(tape.recording.cassette(), Scripted(*replies).reached, timeout=0.2, **options))
 
 
 def login(text: str = "thanks for hunter2") -> Conversation:
@@ -248,6 +284,18 @@ async def test_a_secret_is_the_one_that_was_given() -> None:
     assert '+          "text": "thanks for (not ${secret:password})",' in other.diff
     (whole,) = await answered(login("hunter2"), said(1, "Access denied"), secrets=given)
     assert whole.status == "differs"
+
+
+async def test_a_secret_in_what_a_client_says_of_itself_has_to_be_given() -> None:
+    who = {"name": "tests", "version": "1 ${x}", "apiKey": "k7-1234-5678"}
+    meta = {**META, "io.modelcontextprotocol/clientInfo": who}
+    cassette = Conversation().hear((">", call(1, _meta=meta)), ("<", said(1, "x"))).recording.cassette()
+    with pytest.raises(CassetteBroken, match="--secret apiKey=VALUE"):
+        Verification(cassette, Scripted().reached)
+    wire = Scripted(said(1, "x"))
+    await all_of(Verification(cassette, wire.reached, secrets={"apiKey": "another"}))
+    sent = wire.heard[0][0]["params"]["_meta"]
+    assert sent == {**meta, "io.modelcontextprotocol/clientInfo": {**who, "apiKey": "another"}}
 
 
 async def test_a_diff_of_what_came_shows_no_secrets() -> None:
@@ -291,13 +339,10 @@ def greeted(headers: dict[str, str], text: str) -> Conversation:
     return tape
 
 
-async def test_a_header_that_was_not_given_cannot_be_repeated() -> None:
+async def test_a_header_that_the_server_repeats_has_to_be_given() -> None:
     tape = greeted({"authorization": "Bearer abcd-1234"}, "abcd-1234 it is")
-    (found,) = await answered(tape, said(1, "None it is"))
-    assert found.status == "differs"
-    assert found.reason == (
-        "it repeats ${secret:authorization.credentials}, which was not sent: --header or --secret gives it"
-    )
+    with pytest.raises(CassetteBroken, match=r"has \${secret:authorization.credentials}.*--secret authorization=VALUE"):
+        await answered(tape, said(1, "None it is"))
     for given in ({"headers": {"Authorization": "Bearer x-99"}}, {"secrets": {"authorization": "Bearer x-99"}}):
         assert [each.status for each in await answered(tape, said(1, "x-99 it is"), **given)] == ["same"]
         assert [each.status for each in await answered(tape, said(1, "None it is"), **given)] == ["differs"]
@@ -307,7 +352,7 @@ async def test_a_header_that_the_wire_sends_is_not_sent_twice() -> None:
     cassette = greeted({"authorization": "Bearer abcd-1234"}, "hi").recording.cassette()
     wire = Scripted(said(1, "hi"))
     options: Any = {"headers": {"Authorization": "Bearer x-99"}}
-    _ = [each async for each in Verification(cassette, lambda: wire, **options).verdicts()]
+    await all_of(Verification(cassette, wire.reached, **options))
     assert "authorization" not in wire.heard[0][1]
 
 
@@ -332,10 +377,10 @@ class Asking(Scripted):
     async def send(self, message: Any, headers: Any) -> None:
         if "method" in message:
             self.request = message["id"]
-            self._came.put_nowait(Received(message=self.replies[0]))
+            self.came(Turn(server=self.replies[0]))
         else:
-            self._came.put_nowait(Received(message=said(self.request, "no")))
+            self.came(Turn(server=said(self.request, "no")))
 
 
 async def answered_by(wire: Scripted, tape: Conversation) -> list[Verdict]:
-    return [each async for each in Verification(tape.recording.cassette(), lambda: wire, timeout=0.2).verdicts()]
+    return await all_of(Verification(tape.recording.cassette(), wire.reached, timeout=0.2))

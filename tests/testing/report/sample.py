@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from antiphon.testing.outcome import Check, Outcome, Place, Summary, Turn
+from antiphon.testing.suite.model import Check, Outcome, Place, Summary
+from antiphon.testing.transcript import Turn
 
 TOKEN = "eyJ0b2tlbiI6InNlY3JldCJ9" * 20
 HOSTILE = (

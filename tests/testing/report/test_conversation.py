@@ -4,9 +4,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.testing.outcome import Turn
 from antiphon.testing.report.conversation import conversation
 from antiphon.testing.report.escaping import compact
+from antiphon.testing.transcript import Turn
 from testing.report.sample import BROKEN, FAILED, PASSED, REFUSED, TOKEN
 
 WORDS = ["method", "params", "message", "messages", "requestedSchema", "properties", "required", "role", "content"]

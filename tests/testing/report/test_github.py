@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.testing.outcome import Check, Outcome, Place, Summary
 from antiphon.testing.report.files import render_github as render
+from antiphon.testing.suite.model import Check, Outcome, Place, Summary
 from testing.report.sample import BROKEN, EVERYTHING, FAILED, PASSED, SKIPPED, TOKEN
 
 

@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.testing.outcome import Check, Outcome, Summary, Turn
 from antiphon.testing.report.html import render
+from antiphon.testing.suite.model import Check, Outcome, Summary
+from antiphon.testing.transcript import Turn
 from testing.report.sample import EVERYTHING, PASSED, RUN, TOKEN, at, form
 
 VOID = {"meta", "input", "rect"}

@@ -5,9 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.testing.outcome import Check, Outcome, Summary
 from antiphon.testing.report.files import VERSION
 from antiphon.testing.report.files import render_json as render
+from antiphon.testing.suite.model import Check, Outcome, Summary
 from testing.report.sample import EVERYTHING, HOSTILE, TOKEN, at
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.testing.outcome import Check, Outcome, Summary, Turn
 from antiphon.testing.report.files import render_junit as render
+from antiphon.testing.suite.model import Check, Outcome, Summary
+from antiphon.testing.transcript import Turn
 from testing.report.sample import EVERYTHING, PASSED, RUN, TOKEN, at
 
 # The schema junit-10.xsd of Jenkins' xUnit plugin: what may stand where.

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from antiphon.testing.outcome import Check, Summary
 from antiphon.testing.report import render as render_as
 from antiphon.testing.report import terminal
 from antiphon.testing.report.terminal import ReportPrinter, render
+from antiphon.testing.suite.model import Check, Summary
 from testing.report.sample import ATTACKED, BROKEN, EVERYTHING, FAILED, LONG, PASSED, REFUSED, RUN, SKIPPED, TOKEN
 
 

@@ -182,21 +182,23 @@ KNOWN = {"id": 7, "name": "Ann", "who": {"x": [1]}}
         (None, None),
     ],
 )
-def test_references_are_replaced(value: Any, made: Any):
-    assert filled(value, KNOWN, {"HOME": "/home/ann"}) == made
+def test_references_are_replaced(value: Any, made: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert filled(value, KNOWN) == made
 
 
-def test_what_is_not_known_is_named():
+def test_what_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("C", "")
     with pytest.raises(KeyError, match="nobody"):
-        filled("${nobody}", KNOWN, {})
+        filled("${nobody}", KNOWN)
     with pytest.raises(KeyError, match="env:NONE"):
-        filled("${env:NONE}", KNOWN, {})
+        filled("${env:NONE}", KNOWN)
     assert list(names_in("${a} $${b} ${env:C} ${d}")) == ["a", "d"]
-    assert missing_environment("${env:A} ${env:B:-x} ${env:C}", {"C": ""}) == ["A"]
+    assert missing_environment("${env:A} ${env:B:-x} ${env:C}") == ["A"]
 
 
 @settings(max_examples=60)
 @given(st.text(max_size=30))
 def test_a_text_without_references_stays_as_it_is(text: str):
     if "${" not in text:
-        assert filled(text, {}, {}) == text
+        assert filled(text, {}) == text

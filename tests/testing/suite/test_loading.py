@@ -57,6 +57,19 @@ def test_a_suite_is_read_with_its_defaults():
     assert (second.timeout, second.isolated) == (3.0, True)
 
 
+def test_answers_may_be_a_list_of_ids_with_values():
+    test = "- {name: a, tool: x, inputResponses: [{id: city, value: Oslo}, {id: days, value: [1, 2]}]}"
+    (case,) = loads(holding(test)).cases
+    assert case.answers == {"city": "Oslo", "days": [1, 2]}
+    assert case.needed_answers == ("city", "days")
+    assert problems(holding("- {name: a, tool: x, inputResponses: [{id: city, value: 1}, {id: city, value: 2}]}")) == [
+        "3:68: 'city' is answered twice: give a list of values, one for each time"
+    ]
+    assert problems(holding("- {name: a, tool: x, inputResponses: [{id: city}]}")) == [
+        "3:41: An answer needs 'value': The answer."
+    ]
+
+
 def test_folders_of_others_are_not_searched(tmp_path: Path):
     for folder in (".venv", "env", "node_modules", "a/node_modules/x", ".hidden", "a/.git", "a/b", "__pycache__"):
         (tmp_path / folder).mkdir(parents=True)
@@ -276,7 +289,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(VALUES)
 def test_whatever_a_file_holds_it_is_a_suite_or_told_to_be_none(value: object):
     import msgspec

@@ -664,6 +664,27 @@ async def test_effects_are_declared_for_replay_safety(tmp_path: Path):
     assert "mailer_of_tests.mail() ran in rounds 1 and 2" in made.outcomes[0].failures[0].problem
 
 
+async def test_effects_are_found_in_a_server_that_a_function_makes(tmp_path: Path):
+    (tmp_path / "notes_of_tests.py").write_text(
+        "from pathlib import Path\nfrom antiphon import Context, Server\n"
+        "def make_app():\n    app = Server('notes')\n"
+        "    @app.tool\n    async def note(ctx: Context) -> str:\n"
+        "        (Path(__file__).parent / 'log.txt').write_text('noted')\n"
+        "        return str(await ctx.confirm('Sure?'))\n"
+        "    return app\n"
+        "def broken():\n    raise ValueError('no database')\n"
+    )
+    test = "- {name: a, tool: note, inputResponses: {confirm: true}}"
+    notes = suite(test, server="{app: 'notes_of_tests.py:make_app'}", folder=tmp_path)
+    made = await run(notes, settings=Settings(replay_safety=True))
+    problem = made.outcomes[0].failures[0].problem
+    assert "notes_of_tests.py:7: open(" in problem
+    assert "log.txt', 'w') ran in rounds 1 and 2, outside of a step" in problem
+    assert (await run(notes, settings=Settings(replay_safety=True, ignore=["open"]))).passed
+    made = await run(suite(test, server="{app: 'notes_of_tests.py:broken'}", folder=tmp_path))
+    assert made.unstarted == ("s: broken() in notes_of_tests.py failed: ValueError('no database')",)
+
+
 async def test_runs_do_not_leave_tasks_behind():
     before = asyncio.all_tasks()
     await outcomes("- {name: a, tool: slow, timeout: 10ms}\n- {name: b, tool: order, arguments: {item: x}}", jobs=2)

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.testing.suite import Selection, loads
-from antiphon.testing.suite.selection import check_expression
+from antiphon.testing.suite.model import parse_expression
 
 SUITE = loads("""
 server: {app: x.py}
@@ -38,7 +38,7 @@ def test_tests_are_chosen_by_words(expression: str, chosen: list[int]):
 
 def test_a_test_brings_those_that_it_needs():
     assert Selection(expression="repeats").chosen(SUITE) == [2, 3, 4]
-    assert Selection(names=frozenset({"reads that note"})).chosen(SUITE) == [2, 3]
+    assert Selection(expression="reads that note").chosen(SUITE) == [2, 3]
 
 
 def test_tests_are_chosen_by_tag():
@@ -50,4 +50,4 @@ def test_tests_are_chosen_by_tag():
 @pytest.mark.parametrize("text", ["and", "a and", "(a", "a)", "not", "a or or b", "()", "a not b"])
 def test_what_makes_no_sense_is_refused(text: str):
     with pytest.raises(ValueError, match="'"):
-        check_expression(text)
+        parse_expression(text)

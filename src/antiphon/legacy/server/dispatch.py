@@ -156,8 +156,9 @@ class LegacyRequest(Call, Dialect):
                 raise InvalidParams(f'{method} needs "{row.target}", a string')
             self.name = name
         if row.asks:
-            # These revisions know no answers that come with the request.
+            # These revisions know neither answers nor a state that come with the request.
             params.pop("inputResponses", None)
+            params.pop("requestState", None)
         return self
 
     def encode(self, reply: Message) -> bytes:

@@ -1,8 +1,7 @@
 """Cassettes: record a conversation, replay it to a client, or verify a server with it."""
 
+from antiphon.testing.cassette.drift import Drift, Drifted
 from antiphon.testing.cassette.format import Cassette, CassetteBroken, Entry, Turn
-from antiphon.testing.cassette.matching import Drift, Drifted
-from antiphon.testing.cassette.recording import Recorder
-from antiphon.testing.cassette.replay_link import Player
+from antiphon.testing.cassette.links import Player, Recorder
 
 __all__ = ["Cassette", "CassetteBroken", "Drift", "Drifted", "Entry", "Player", "Recorder", "Turn"]

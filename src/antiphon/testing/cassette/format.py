@@ -1,136 +1,27 @@
-"""The format of a cassette: a recorded conversation as a value and as a file, and its placeholders.
-
-``${state:1}`` stands for a value that changes with every run. ``${kind:number}`` belongs to the entry that it stands
-in, ``${kind:number@entry}`` to another one; ``${time}`` and ``${secret:name}`` belong to none. A text that is one
-placeholder stands for any value, a placeholder within a text for a part of it. ``${$}`` is a dollar sign where a brace,
-or a placeholder, comes next.
-"""
+"""The format of a cassette: a recorded conversation as a value and as a file."""
 
 import json
 import os
 import re
-import secrets
-import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.testing.cassette.replaced_values import MAX_DEPTH, is_too_deep, mapped, params_of, texts_in
-from antiphon.types import JsonObject
-
-PATTERN: Final = re.compile(r"\$\{(?:(\$)|([a-z]+)(?::([\w.-]+))?(?:@(\d+))?)\}")
-TIME: Final = re.compile(
-    r"\b\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d+)?(?:Z|[+-][0-2]\d:?[0-5]\d)?(?![\w:])"
+from antiphon.testing.cassette.placeholders import (
+    KINDS,
+    MAX_DEPTH,
+    WITHOUT_NUMBER,
+    is_too_deep,
+    params_of,
+    refs_in,
 )
-"""A time as RFC 3339 writes it; also without its zone, as Python often does."""
-
-WITHOUT_NUMBER: Final = frozenset({"time", "secret"})
-
-
-class Ref(msgspec.Struct, frozen=True):
-    """A placeholder."""
-
-    kind: str
-    name: str = ""
-    entry: int | None = None
-    """The entry that it belongs to, from 1; None: the one that it stands in, or none at all."""
-
-    def __str__(self) -> str:
-        name = f":{self.name}" if self.name else ""
-        entry = "" if self.entry is None else f"@{self.entry}"
-        return f"${{{self.kind}{name}{entry}}}"
-
-
-Part: TypeAlias = str | Ref
-Lookup: TypeAlias = Callable[[Ref], Any]
-
-
-def written(parts: list[Part]) -> str:
-    """Return the text of a recording that has these parts; the literal ones may say anything."""
-    made: list[str] = []
-    for part, after in zip(parts, [*parts[1:], ""], strict=False):
-        if isinstance(part, Ref):
-            made.append(str(part))
-            continue
-        text = part.replace("${", "${$}{")
-        if text.endswith("$") and (isinstance(after, Ref) or after.startswith("{")):
-            text = f"{text[:-1]}${{$}}"
-        made.append(text)
-    return "".join(made)
-
-
-def parts_of(text: str) -> list[Part]:
-    """Split a text of a recording into literal parts and placeholders."""
-    if "${" not in text:
-        return [text]
-    parts: list[Part] = []
-    literal, at = "", 0
-    for found in PATTERN.finditer(text):
-        literal += text[at : found.start()]
-        at = found.end()
-        if found[1]:
-            literal += "$"
-            continue
-        if literal:
-            parts.append(literal)
-            literal = ""
-        parts.append(Ref(found[2], found[3] or "", int(found[4]) if found[4] else None))
-    literal += text[at:]
-    if literal or not parts:
-        parts.append(literal)
-    return parts
-
-
-def refs_in(value: Any) -> Iterator[Ref]:
-    """Yield all placeholders of a message, in the order of its texts."""
-    return (part for text in texts_in(value) for part in parts_of(text) if isinstance(part, Ref))
-
-
-def filled(pattern: Any, lookup: Lookup) -> Any:
-    """Return a recorded message with values for its placeholders."""
-    return mapped(pattern, lambda value, _: _filled_text(value, lookup) if isinstance(value, str) else value)
-
-
-def _filled_text(text: str, lookup: Lookup) -> Any:
-    values = [lookup(part) if isinstance(part, Ref) else part for part in parts_of(text)]
-    if len(values) == 1:
-        return values[0]
-    return "".join(value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in values)
-
-
-def literal(value: Any) -> Any:
-    """Return a message as a recording has it when nothing in it is a placeholder."""
-    return mapped(value, lambda item, _: written([item]) if isinstance(item, str) else item)
-
-
-def fresh(ref: Ref, ids: Iterator[int]) -> Any:
-    """Return a value for a placeholder that has none yet; unique where the other side has to repeat it."""
-    match ref.kind:
-        case "id" | "progress":
-            return next(ids)
-        case "integer":
-            return int(ref.name)
-        case "number":
-            return int(ref.name) + 0.5
-        case "boolean":
-            return False
-        case "elicitation" | "task":
-            return str(uuid.uuid4())
-        case _:
-            return f"{ref.kind}-{ref.name}-{secrets.token_urlsafe(18)}"
-
+from antiphon.types import JsonObject
 
 VERSION: Final = 1
 SCHEMA: Final = Path(__file__).with_name("schema.json")
 """The JSON Schema of the file, for editors and for other programs."""
-
-_KINDS: Final = WITHOUT_NUMBER | {"id", "progress", "state", "cursor", "elicitation", "task", "session"}
-_BLIND: Final = frozenset({"text", "integer", "number", "boolean"})
-_KEPT_IN_ORDER: Final = frozenset({"properties", "inputRequests"})
-"""Objects whose order users see: the fields of a form, the questions of a round."""
 
 
 class CassetteBroken(AntiphonError):
@@ -148,10 +39,10 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One message of the client or of the server, without its ``jsonrpc``."""
 
-    client: JsonObject | None = None
-    server: JsonObject | None = None
     party: int | None = msgspec.field(name="as", default=None)
     """The number of the client that sent it, from 1."""
+    client: JsonObject | None = None
+    server: JsonObject | None = None
     headers: dict[str, str] = {}
     status: int | None = None
     """The HTTP status, where it was not 200."""
@@ -168,9 +59,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One exchange, all its rounds: a request with what belongs to it, or what a server sent on its own."""
 
-    turns: list[Turn]
     session: str | None = None
     """The session of the older revisions that it belongs to."""
+    turns: list[Turn]
 
     @property
     def title(self) -> str:
@@ -210,7 +101,8 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     @property
     def is_old(self) -> bool:
         """Whether the server was of an older revision, which begins with ``initialize``."""
-        return any(entry.turns[0].message.get("method") == "initialize" for entry in self.entries)
+        openings = [entry for entry in self.entries if entry.turns[0].message.get("method") == "initialize"]
+        return any("result" in turn.message for entry in openings for turn in entry.turns)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file in one piece: a reader sees the old one or the new one."""
@@ -224,8 +116,11 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
             raise CassetteBroken(f"{file}: cannot be written: {fault.strerror}") from None
 
     def to_json(self) -> str:
-        """Return the text of the file, sorted and indented, so that two recordings can be compared line by line."""
-        return json.dumps(_sorted(msgspec.to_builtins(self)), indent=2, ensure_ascii=False) + "\n"
+        """Return the text of the file, indented. Messages keep the order of their fields on the wire.
+
+        A server may show that order, for example where it repeats its arguments as JSON text.
+        """
+        return json.dumps(msgspec.to_builtins(self), indent=2, ensure_ascii=False) + "\n"
 
 
 def title_of(message: JsonObject) -> str:
@@ -268,6 +163,10 @@ def _placed(fault: msgspec.ValidationError) -> str:
 
 def _check(cassette: Cassette, name: str) -> None:
     """Check what types cannot say."""
+    for number, party in enumerate(cassette.clients):
+        problem = _unknown([party.meta, party.headers], cassette)
+        if problem is not None:
+            raise CassetteBroken(f"{name}: clients[{number}]: {problem}")
     for number, entry in enumerate(cassette.entries):
         if not entry.turns:
             raise CassetteBroken(f"{name}: entries[{number}].turns: an entry has at least one turn")
@@ -286,24 +185,16 @@ def _problem(turn: Turn, cassette: Cassette) -> str | None:
         return f"as: there is no client {turn.party}"
     if turn.after is not None and not 0 < turn.after <= len(cassette.entries):
         return f"after: there is no entry {turn.after}"
-    problems = (_unknown(ref, len(cassette.entries)) for ref in refs_in(turn.message))
-    return next((problem for problem in problems if problem is not None), None)
+    return _unknown([turn.message, turn.headers, turn.text], cassette)
 
 
-def _unknown(ref: Ref, entries: int) -> str | None:
-    if ref.kind not in _KINDS | _BLIND:
-        return f"{ref} is no placeholder that is known; a text that says so is written ${{$}}{str(ref)[1:]}"
-    if ref.kind not in WITHOUT_NUMBER and not re.fullmatch(r"[1-9]\d*", ref.name):
-        return f"{ref} needs a number, as in ${{{ref.kind}:1}}"
-    if ref.entry is not None and not 0 < ref.entry <= entries:
-        return f"{ref}: there is no entry {ref.entry}"
+def _unknown(value: Any, cassette: Cassette) -> str | None:
+    """Return what is wrong with the first placeholder that makes no sense."""
+    for ref in refs_in(value):
+        if ref.kind not in KINDS:
+            return f"{ref} is no placeholder that is known; a text that says so is written ${{$}}{str(ref)[1:]}"
+        if ref.kind not in WITHOUT_NUMBER and not re.fullmatch(r"[1-9]\d{0,8}", ref.name):
+            return f"{ref} needs a number, as in ${{{ref.kind}:1}}"
+        if ref.entry is not None and not 0 < ref.entry <= len(cassette.entries):
+            return f"{ref}: there is no entry {ref.entry}"
     return None
-
-
-def _sorted(value: Any, *, keep: bool = False) -> Any:
-    if isinstance(value, dict):
-        names = list(value) if keep else sorted(value)
-        return {name: _sorted(value[name], keep=name in _KEPT_IN_ORDER) for name in names}
-    if isinstance(value, list):
-        return [_sorted(item) for item in value]
-    return value

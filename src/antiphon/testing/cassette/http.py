@@ -1,4 +1,4 @@
-"""Record and replay over HTTP: one ASGI application stands before the server, the other answers from a cassette."""
+"""Record, replay and verify over HTTP: a proxy before the server, an application that answers, and a client."""
 
 import asyncio
 import contextlib
@@ -6,17 +6,21 @@ import secrets
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from antiphon.errors import CallFailed, Disconnected
+from antiphon.http.client import ClientConnection
 from antiphon.http.exchange import Receive, Scope, Send
-from antiphon.testing.cassette.placeholders import RecordedExchange
-from antiphon.testing.cassette.recording import RecordedConnection, Recording, read_json
-from antiphon.testing.cassette.replaying import Replay, ReplayClient, ReplayMessage
+from antiphon.testing.cassette.format import Turn
+from antiphon.testing.cassette.patterns import RecordedExchange
+from antiphon.testing.cassette.placeholders import read_json
+from antiphon.testing.cassette.recording import RecordedConnection, Recording
+from antiphon.testing.cassette.replaying import Inbox, Inboxes, Replay, ReplayClient, ReplayMessage
+from antiphon.transports.admission import AllowList
 from antiphon.transports.asgi import LOCAL_HOSTS
-from antiphon.transports.http_client import MAX_REPLY, Response, content_type
+from antiphon.transports.http_client import MAX_REPLY, HttpLink, Response, content_type
 from antiphon.types import JsonObject
 from antiphon.wire import sse
 from antiphon.wire.jsonrpc import encode
@@ -30,19 +34,17 @@ class LocalApp:
     """An ASGI application for requests to a name of this machine: a web page could have others sent here."""
 
     def __init__(self, *, hosts: Iterable[str] = ()) -> None:
-        self._hosts = {*LOCAL_HOSTS, *hosts}
+        self._hosts = AllowList({*LOCAL_HOSTS, *hosts})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            for moment in ("startup", "shutdown"):
-                await receive()
-                await send({"type": f"lifespan.{moment}.complete"})
-        elif scope["type"] == "http":
-            headers = _headers_of(scope)
-            origin = headers.get("origin")
-            if not self._admits(f"//{headers.get('host', '')}") or (origin is not None and not self._admits(origin)):
+        if scope["type"] == "http":
+            raw = dict(scope["headers"])
+            origin = raw.get(b"origin")
+            is_admitted = self._hosts.admits(raw.get(b"host"), url=False)
+            if not is_admitted or (origin is not None and not self._hosts.admits(origin, url=True)):
                 await _respond(send, 403, "This Host or Origin is not allowed: --allow-host admits it")
             else:
+                headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw.items()}
                 await self.serve(scope, headers, receive, send)
 
     async def serve(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
@@ -51,15 +53,6 @@ class LocalApp:
 
     def close(self) -> None:
         """End the streams that are open."""
-
-    def _admits(self, url: str) -> bool:
-        if "*" in self._hosts:
-            return True
-        try:
-            name = urlsplit(url).hostname or ""
-        except ValueError:
-            return False
-        return name in self._hosts or f"[{name}]" in self._hosts
 
 
 def run(app: LocalApp, sockets: list[socket.socket], *, started: Callable[[], None]) -> None:
@@ -92,10 +85,6 @@ async def _respond(
     await send({"type": "http.response.body", "body": data})
 
 
-def _headers_of(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-
-
 async def _body_of(receive: Receive) -> bytes | None:
     """Return the whole body; None if it is too large, or the client has gone."""
     body = bytearray()
@@ -110,10 +99,62 @@ async def _body_of(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-async def _gone(receive: Receive) -> None:
-    """Wait until the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+@contextlib.contextmanager
+def _when_gone(receive: Receive, then: Callable[[], None]) -> Generator[None]:
+    """Call ``then`` if the client goes meanwhile."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        then()
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+_RECORDED: Final = frozenset({"www-authenticate", "retry-after", "location"})
+"""Headers of a response without which its status cannot be understood."""
+
+
+class ResponseReader:
+    """Finds the messages in a response; or else the status, and the body if it is no message."""
+
+    def __init__(self, response: ClientConnection) -> None:
+        self._status = None if response.status == 200 else response.status
+        self._headers = {name: value for name, value in response.headers.items() if name in _RECORDED}
+        self._events = sse.Events(MAX_REPLY) if content_type(response) == "text/event-stream" else None
+        self._body = bytearray()
+
+    def feed(self, chunk: bytes) -> list[Turn]:
+        """Take a piece of the body; raise ValueError for an event that is too large."""
+        if self._events is None:
+            self._body += chunk[: MAX_REPLY - len(self._body)]
+            return []
+        return [turn for data in self._events.feed(chunk) for turn in self._turns(read_json(data))]
+
+    def end(self) -> list[Turn]:
+        """Return what the whole body says, if it was no stream."""
+        if self._events is not None:
+            return []
+        found = self._turns(read_json(bytes(self._body)))
+        if not found and self._status is not None and self._status >= 300:
+            text = self._body.decode(errors="replace") or None
+            return [Turn(status=self._status, text=text, headers=self._headers)]
+        return found
+
+    def _turns(self, message: object) -> list[Turn]:
+        return [
+            Turn(
+                server={name: value for name, value in each.items() if name != "jsonrpc"},
+                status=self._status,
+                headers=self._headers,
+            )
+            for each in (message if isinstance(message, list) else [message])
+            if isinstance(each, dict) and not {"method", "result", "error"}.isdisjoint(each)
+        ]
 
 
 # --- recording ----------------------------------------------------------------------------------------------------
@@ -124,8 +165,6 @@ _NOT_FORWARDED: Final = frozenset(
 )
 """Headers that are not passed on to the server: RFC 9110, 7.6.1; and compression, which would hide the messages."""
 _NOT_RETURNED: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"})
-_RECORDED: Final = frozenset({"www-authenticate", "retry-after", "location"})
-"""Headers of a response without which its status cannot be understood."""
 
 
 class _Upstream(Response):
@@ -175,24 +214,27 @@ class RecordingProxy(LocalApp):
         exchange = None
         if is_recorded and scope["method"] == "POST":
             exchange = connection.sent(read_json(body), headers)
+
+        def record(turn: Turn) -> None:
+            names_its_request = "method" in turn.message or turn.message.get("id") is not None
+            if is_recorded and (exchange is not None or names_its_request):
+                connection.take(turn, exchange)
+
         try:
             upstream = await self._connect()
         except OSError as fault:
             await _respond(send, 502, f"antiphon record: cannot reach {self._host}: {fault}")
             return
-        watcher = asyncio.create_task(_close_when_gone(receive, upstream))
         try:
-            await upstream.send(self._head(scope, len(body)) + body)
-            response = None
-            if is_recorded:
-                self._note_session(upstream.headers.get("mcp-session-id"), connection, exchange)
-                response = _RecordedResponse(connection, exchange, upstream)
-            await _pass_on(upstream, send, response)
+            with _when_gone(receive, lambda: upstream.close(Disconnected("The client has gone"))):
+                await upstream.send(self._head(scope, len(body)) + body)
+                if is_recorded:
+                    self._note_session(upstream.headers.get("mcp-session-id"), connection, exchange)
+                await _pass_on(upstream, send, record)
         except CallFailed as fault:
             if not upstream.headers:
                 await _respond(send, 502, f"antiphon record: {fault}")
         finally:
-            watcher.cancel()
             self._upstreams.discard(upstream)
             upstream.close()
             self._after()
@@ -225,60 +267,23 @@ class RecordingProxy(LocalApp):
                 exchange.session = session
 
 
-class _RecordedResponse:
-    """Records the messages in a response."""
-
-    def __init__(self, connection: RecordedConnection, exchange: RecordedExchange | None, response: Response) -> None:
-        self._connection = connection
-        self._exchange = exchange
-        self._status = response.status
-        self._headers = {name: value for name, value in response.headers.items() if name in _RECORDED}
-        self._events = sse.Events(MAX_REPLY) if content_type(response) == "text/event-stream" else None
-        self._body = bytearray()
-
-    def feed(self, chunk: bytes) -> None:
-        if self._events is None:
-            self._body += chunk[: MAX_REPLY - len(self._body)]
-            return
-        with contextlib.suppress(ValueError):  # an event that is too large to be recorded
-            for data in self._events.feed(chunk):
-                self._connection.received(read_json(data), on=self._exchange)
-
-    def end(self) -> None:
-        if self._events is not None or self._exchange is None:
-            return
-        status = None if self._status == 200 else self._status
-        message = read_json(bytes(self._body))
-        if isinstance(message, dict) and ("result" in message or "error" in message):
-            self._connection.received(message, on=self._exchange, status=status, headers=self._headers)
-        elif isinstance(message, list):
-            self._connection.received(message, on=self._exchange, status=status)
-        elif status is not None and status >= 300:
-            text = self._body.decode(errors="replace") or None
-            self._connection.failed(self._exchange, status=status, text=text, headers=self._headers)
-
-
-async def _pass_on(upstream: _Upstream, send: Send, response: _RecordedResponse | None) -> None:
+async def _pass_on(upstream: _Upstream, send: Send, record: Callable[[Turn], None]) -> None:
     pairs = [pair for pair in upstream.pairs if pair[0].decode("latin-1").lower() not in _NOT_RETURNED]
     await send({"type": "http.response.start", "status": upstream.status, "headers": pairs})
+    reader = ResponseReader(upstream)
     with contextlib.suppress(CallFailed):  # a stream that breaks ends here as well
         while chunk := await upstream.next_chunk():
-            if response is not None:
-                response.feed(chunk)
+            with contextlib.suppress(ValueError):  # too large to be recorded
+                for turn in reader.feed(chunk):
+                    record(turn)
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    if response is not None:
-        response.end()
+    for turn in reader.end():
+        record(turn)
     await send({"type": "http.response.body", "body": b""})
-
-
-async def _close_when_gone(receive: Receive, upstream: _Upstream) -> None:
-    await _gone(receive)
-    upstream.close(Disconnected("The client has gone"))
 
 
 # --- replaying ----------------------------------------------------------------------------------------------------
 
-_Inbox = asyncio.Queue[ReplayMessage | None]
 _STREAM: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -291,15 +296,12 @@ class ReplayApp(LocalApp):
 
     def __init__(self, replay: Replay, *, path: str = "/mcp", hosts: Iterable[str] = ()) -> None:
         super().__init__(hosts=hosts)
-        self._replay = replay
+        self._inboxes = Inboxes(replay)
         self._path = path
         self._sessions: dict[str, ReplayClient] = {}
-        self._inboxes: dict[tuple[ReplayClient, Any], _Inbox] = {}
-        """What belongs to a request, by its id; under None, what belongs to none."""
 
     def close(self) -> None:
-        for inbox in self._inboxes.values():
-            inbox.put_nowait(None)
+        self._inboxes.close()
 
     async def serve(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
         session = headers.get("mcp-session-id")
@@ -311,8 +313,9 @@ class ReplayApp(LocalApp):
         elif scope["method"] == "POST":
             await self._post(client, receive, send)
         elif scope["method"] == "GET" and session is not None:
-            inbox = self._inboxes.setdefault((client, None), asyncio.Queue())
-            await _stream(inbox, receive, send, None)
+            inbox = self._inboxes.of(client)
+            with _when_gone(receive, lambda: inbox.put_nowait(None)):
+                await _stream(inbox, send)
         elif scope["method"] == "DELETE" and session is not None:
             del self._sessions[session]
             await _respond(send, 204)
@@ -327,26 +330,21 @@ class ReplayApp(LocalApp):
         elif "method" in message and type(message.get("id", 0)) not in {int, str}:
             await _respond_error(send, -32600, "The id must be a string or an integer")
         elif "id" not in message or "method" not in message:
-            self._distribute(self._replay.answer(client, message))
+            self._inboxes.take(client, message)
             await _respond(send, 202)
         else:
             await self._answer(client, message, receive, send)
 
     async def _answer(self, client: ReplayClient, message: JsonObject, receive: Receive, send: Send) -> None:
-        place = (client, message["id"])
-        inbox = self._inboxes[place] = asyncio.Queue()
-        try:
-            self._distribute(self._replay.answer(client, message))
-            first = await _next(inbox, receive)
-            if first is None:
-                return
-            if first.is_reply:
+        with (
+            self._inboxes.request(client, message) as inbox,
+            _when_gone(receive, lambda: inbox.put_nowait(None)),
+        ):
+            first = await inbox.get()
+            if first is not None and first.is_reply:
                 await self._reply(client, message, first, send)
-            else:
-                await _stream(inbox, receive, send, first)
-        finally:
-            del self._inboxes[place]
-            self._replay.cancel(client, message["id"])
+            elif first is not None:
+                await _stream(inbox, send, first)
 
     async def _reply(self, client: ReplayClient, message: JsonObject, reply: ReplayMessage, send: Send) -> None:
         headers = list(reply.headers.items())
@@ -359,41 +357,72 @@ class ReplayApp(LocalApp):
             headers.append(("mcp-session-id", session))
         await _respond(send, reply.status or 200, encode(reply.message), _JSON, headers)
 
-    def _distribute(self, messages: list[ReplayMessage]) -> None:
-        for each in messages:
-            inbox = self._inboxes.get((each.client, each.to))
-            if inbox is None:
-                inbox = self._inboxes.setdefault((each.client, None), asyncio.Queue())
-            inbox.put_nowait(each)
-
 
 async def _respond_error(send: Send, code: int, text: str) -> None:
     await _respond(send, 400, encode({"jsonrpc": "2.0", "error": {"code": code, "message": text}}), _JSON)
 
 
-async def _stream(inbox: _Inbox, receive: Receive, send: Send, first: ReplayMessage | None) -> None:
+async def _stream(inbox: Inbox, send: Send, first: ReplayMessage | None = None) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": _STREAM})
     await send({"type": "http.response.body", "body": sse.KEEP_ALIVE, "more_body": True})
-    came = first or await _next(inbox, receive)
+    came = first or await inbox.get()
     while came is not None:
         if came.message is not None:
             data = sse.event(encode(came.message))
             await send({"type": "http.response.body", "body": data, "more_body": True})
-        if came.is_reply:
-            break
-        came = await _next(inbox, receive)
+        came = None if came.is_reply else await inbox.get()
     with contextlib.suppress(OSError):
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _next(inbox: _Inbox, receive: Receive) -> ReplayMessage | None:
-    """Return what comes next; None when the client has gone, or the application is closed."""
-    if not inbox.empty():
-        return inbox.get_nowait()
-    waiting = [asyncio.ensure_future(inbox.get()), asyncio.ensure_future(_gone(receive))]
-    try:
-        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
+# --- verifying ----------------------------------------------------------------------------------------------------
+
+
+class LiveUrl:
+    """A LiveServer behind a URL."""
+
+    def __init__(
+        self, url: str, came: Callable[[Turn | CallFailed], None], headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._link = HttpLink(url, headers=headers)
+        self._came = came
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._session: dict[str, str] = {}
+
+    async def open(self) -> None:
+        await self._link.open()
+
+    async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
+        verbs = ["POST"]
+        if message.get("method") == "notifications/initialized" and self._session:
+            verbs.append("GET")  # the server's own stream
+        for verb in verbs:
+            body = encode(message) if verb == "POST" else b""
+            task = asyncio.create_task(self._exchange(verb, {**headers, **self._session}, body))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
             task.cancel()
-    return waiting[0].result() if waiting[0] in done else None
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._link.close()
+
+    async def _exchange(self, verb: str, headers: Mapping[str, str], body: bytes) -> None:
+        response, answered = None, False
+        try:
+            response = await self._link.exchange(verb, headers, body)
+            if "mcp-session-id" in response.headers:
+                self._session = {"Mcp-Session-Id": response.headers["mcp-session-id"]}
+            reader = ResponseReader(response)
+            while chunk := await response.next_chunk():
+                for turn in reader.feed(chunk):
+                    self._came(turn)
+            for turn in reader.end() if verb == "POST" else ():
+                self._came(turn)
+            answered = True
+        except (CallFailed, ValueError) as fault:
+            self._came(Disconnected(str(fault)))
+        finally:
+            if response is not None:
+                self._link.give_back(response, answered=answered)

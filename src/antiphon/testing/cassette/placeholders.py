@@ -1,249 +1,198 @@
-"""Make a cassette of what was recorded: values that change with every run, and secrets, become placeholders."""
+"""The placeholders of a recording: how they are written, where the protocol has values for them, what they stand for.
 
+``${state:1}`` stands for a value that changes with every run. ``${kind:number}`` belongs to the entry that it stands
+in, ``${kind:number@entry}`` to another one; ``${time}`` and ``${secret:name}`` belong to none. A text that is one
+placeholder stands for any value, a placeholder within a text for a part of it. ``${$}`` is a dollar sign where a brace,
+or a placeholder, comes next.
+"""
+
+import itertools
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
-from typing import Any, Final
+import secrets
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import structs
 
-from antiphon.testing.cassette.format import TIME, VERSION, Cassette, Entry, Part, Party, Ref, Turn, written
-from antiphon.testing.cassette.replaced_values import (
-    LONG,
-    FieldSelector,
-    Place,
-    Redaction,
-    Side,
-    id_key,
-    is_protocols,
-    key_of,
-    mapped,
-    meta_of,
-    params_of,
-    volatile_in,
-    wherever,
-    without_call,
-)
+from antiphon.testing.json_paths import JsonPath, Step, read_path
 from antiphon.types import JsonObject
-from antiphon.wire.revisions import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from antiphon.wire.revisions import PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID
 
-OWN: Final = (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL)
-"""What every request of a client repeats in its ``_meta``."""
-TRACING: Final = frozenset({"traceparent", "tracestate", "baggage"})
-_CARRIED: Final = re.compile(
-    r"host|connection|content-.*|accept.*|user-agent|transfer-encoding|keep-alive|te|upgrade.*|via|forwarded|origin"
-    r"|x-forwarded-.*|x-real-ip|sec-.*|date|cache-control|pragma|traceparent|tracestate|baggage|priority"
-    r"|mcp-method|mcp-name|mcp-protocol-version|mcp-session-id|last-event-id|server|vary|set-cookie|x-powered-by|etag"
+Side: TypeAlias = Literal["client", "server"]
+Place: TypeAlias = tuple[str | int, ...]
+"""The steps from a message to a value in it."""
+
+# --- messages -----------------------------------------------------------------------------------------------------
+
+MAX_DEPTH: Final = 200
+"""Levels of nesting that a message may have."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+def read_json(data: bytes) -> object:
+    """Return the message in a line or a body; None if there is none, or if it is nested too deep."""
+    try:
+        message: object = _decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return None if is_too_deep(message) else message
+
+
+def params_of(message: JsonObject) -> JsonObject:
+    """Return the params of a message; empty where they are no object."""
+    params = message.get("params")
+    return params if isinstance(params, dict) else {}
+
+
+def meta_of(message: JsonObject) -> JsonObject:
+    """Return the ``_meta`` of a message's params; empty where there is none."""
+    meta = params_of(message).get("_meta")
+    return meta if isinstance(meta, dict) else {}
+
+
+def id_key(value: Any) -> tuple[type, Any]:
+    """Return what an id is looked up by: JSON's 1, 1.0 and true are three ids, and an id may be no scalar."""
+    return type(value), value if isinstance(value, str | int | float) else repr(value)
+
+
+def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
+    """Return whether a JSON value is nested deeper than the functions here, which call themselves, can follow."""
+    level = [value]
+    for _ in range(limit):
+        level = [item for each in level for _, item in _items(each)]
+    return bool(level)
+
+
+def mapped(value: Any, change: Callable[[Any, Place], Any], place: Place = ()) -> Any:
+    """Return a JSON value with ``change(scalar, place)`` for each of its scalars."""
+    if isinstance(value, dict):
+        return {name: mapped(item, change, (*place, name)) for name, item in value.items()}
+    if isinstance(value, list):
+        return [mapped(item, change, (*place, index)) for index, item in enumerate(value)]
+    return change(value, place)
+
+
+def inside(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Yield a JSON value and everything in it, with the places; ``place`` is that of the value."""
+    yield place, value
+    for step, item in _items(value):
+        yield from inside(item, (*place, step))
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield all texts of a JSON value."""
+    return (item for _, item in inside(value) if isinstance(item, str))
+
+
+def value_at(value: Any, place: Place) -> Any:
+    for step in place:
+        value = value[step]
+    return value
+
+
+def places_of(path: JsonPath, message: JsonObject) -> list[Place]:
+    """Return the places of a message that a path points at."""
+    found: list[Place] = [()]
+    for step, is_deep in path.steps:
+        tops = [(place, value_at(message, place)) for place in found]
+        if is_deep:
+            tops = [each for place, value in tops for each in inside(value, place)]
+        found = [(*top, name) for top, value in tops for name, _ in _items(value) if _is_step(step, name, value)]
+    return found
+
+
+def _items(value: Any) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
+
+
+def _is_step(step: Step, name: str | int, value: Any) -> bool:
+    from_the_end = type(step) is int and isinstance(value, list) and step + len(value) == name
+    return step is None or step == name or from_the_end
+
+
+# --- how placeholders are written ---------------------------------------------------------------------------------
+
+_PATTERN: Final = re.compile(r"\$\{(?:(\$)|([a-z]+)(?::([\w.-]+))?(?:@([0-9]{1,9}))?)\}")
+TIME: Final = re.compile(
+    r"\b\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d+)?(?:Z|[+-][0-2]\d:?[0-5]\d)?(?![\w:])"
 )
-"""Headers that HTTP, or the message itself, brings along: they are not recorded."""
-_FOLLOWED: Final = frozenset({"elicitation", "task", "text"})
-"""Kinds whose values are looked for in other texts too."""
-_SHORT: Final = 4
-_LARGE: Final = 1000
-"""A text of so many characters, or a number so large, is the server's where the client repeats it whole."""
-_KINDS: Final[dict[type, str]] = {str: "text", bool: "boolean", int: "integer", float: "number"}
+"""A time as RFC 3339 writes it; also without its zone, as Python often does."""
+TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "id": (str, int),
+    "progress": (str, int, float),
+    "secret": (str, int, float),
+    "integer": (int,),
+    "number": (float, int),
+    "boolean": (bool,),
+}
+"""The types of a placeholder's values, by its kind; the others are texts."""
+WITHOUT_NUMBER: Final = frozenset({"time", "secret"})
+BLIND: Final[dict[type, str]] = {str: "text", bool: "boolean", int: "integer", float: "number"}
+"""The kinds of the fields that a user lists, by the type of their values."""
+KINDS: Final = WITHOUT_NUMBER | {"id", "progress", "state", "cursor", "elicitation", "task", "session", *BLIND.values()}
 
 
-class RecordedExchange(msgspec.Struct, kw_only=True, eq=False):
-    """The messages that belong together, as they went over the wire: an entry of the cassette."""
+class Ref(msgspec.Struct, frozen=True):
+    """A placeholder."""
 
-    number: int
-    session: str | None = None
-    turns: list[Turn] = []
-    open: int = 0
-    """Requests of either side that were not answered yet."""
-    state: str | None = None
-    tokens: set[Any] = set()
-    can_ask: bool = False
-    is_stream: bool = False
-    """Whether its messages come of themselves, whenever something happens."""
-    after: int = 0
+    kind: str
+    name: str = ""
+    entry: int | None = None
+    """The entry that it belongs to, from 1; None: the one that it stands in, or none at all."""
+
+    def __str__(self) -> str:
+        name = f":{self.name}" if self.name else ""
+        entry = "" if self.entry is None else f"@{self.entry}"
+        return f"${{{self.kind}{name}{entry}}}"
 
 
-class CassetteBuilder:
-    """Makes one cassette: the same for the same conversation, whatever its tokens, ids and times were."""
-
-    def __init__(self, *, blind: Iterable[str], redact: Iterable[str], keep_times: bool) -> None:
-        self._blind = FieldSelector(blind)
-        self._redaction = Redaction(redact)
-        self._keep_times = keep_times
-        self._numbers: dict[tuple[int, str], int] = {}
-        self._scopes: dict[tuple[int, str, Any], Ref] = {}
-        self._whole: dict[tuple[str, Any], Ref] = {}
-        self._followed: dict[str, Ref] = {}
-        self._pattern: re.Pattern[str] | None = None
-        self._times: set[str] = set()
-        self._parties: list[Party] = []
-        self._sessions: dict[str, str] = {}
-        self._keys: dict[int, dict[Any, str]] = {}
-
-    def build(self, exchanges: list[RecordedExchange]) -> Cassette:
-        for exchange in exchanges:
-            self._keys[exchange.number] = _keys(exchange)
-            for turn in exchange.turns:
-                self._redaction.learn(turn.message, turn.headers, self._key_of(turn.client, exchange.number))
-                self._redaction.learn_text(turn.text or "")
-        for value, name in self._redaction.values.items():
-            self._follow(value, Ref("secret", name))
-        entries = [self._entry(exchange) for exchange in exchanges if exchange.turns]
-        return Cassette(version=VERSION, clients=self._parties, entries=entries)
-
-    def _entry(self, exchange: RecordedExchange) -> Entry:
-        session = None
-        if exchange.session is not None:
-            session = self._sessions.setdefault(exchange.session, f"${{session:{len(self._sessions) + 1}}}")
-        turns = [
-            (self._server_turn if turn.client is None else self._client_turn)(turn, exchange.number)
-            for turn in _in_order(exchange.turns)
-        ]
-        return Entry(session=session, turns=turns)
-
-    def _server_turn(self, turn: Turn, entry: int) -> Turn:
-        made = None if turn.server is None else self._named(_without_calls(turn.server), "server", entry)
-        text = None if turn.text is None else written(self._parts(turn.text, "server", entry))
-        return structs.replace(turn, server=made, text=text, headers=self._headers(turn.headers))
-
-    def _client_turn(self, turn: Turn, entry: int) -> Turn:
-        message, own = _without_own(turn.message)
-        if "method" not in message or "id" not in message:
-            return Turn(client=self._named(message, "client", entry))
-        headers = self._headers(turn.headers)
-        common = {name: value for name, value in headers.items() if not name.startswith("mcp-param-")}
-        rest = {name: value for name, value in headers.items() if name not in common}
-        party = self._party(Party(meta=own, headers=common))
-        return Turn(client=self._named(message, "client", entry), party=party, headers=rest)
-
-    def _party(self, party: Party) -> int | None:
-        if not party.meta and not party.headers:
-            return None
-        if party not in self._parties:
-            self._parties.append(party)
-        return self._parties.index(party) + 1
-
-    def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        kept = {name.lower(): value for name, value in headers.items() if not _CARRIED.fullmatch(name.lower())}
-        secrets = self._redaction.headers_in(kept)
-        return {
-            name: str(Ref("secret", name)) if name in secrets else written(self._parts(value, "client", 0))
-            for name, value in kept.items()
-        }
-
-    # --- one message ----------------------------------------------------------------------------------------------
-
-    def _named(self, message: JsonObject, side: Side, entry: int) -> JsonObject:
-        marks: dict[Place, Ref] = {}
-        key = self._key_of(message, entry) if side == "client" else None
-        for place, value in self._blind.find(message):
-            kind = _KINDS.get(type(value))
-            if kind is not None:
-                marks[place] = self._blinded(kind, value, side, entry)
-        for place, name in self._redaction.places(message, key):
-            marks[place] = Ref("secret", name)
-        for place, kind, value, owner in volatile_in(message, side):
-            if place[-1] == "requestId" and (entry, f"id {owner}", id_key(value)) not in self._scopes:
-                owner = "client"  # noqa: PLW2901 -- a server that ends a subscription names the client's id
-            marks[place] = self._ref(kind, value, side, owner, entry)
-
-        def named(value: Any, place: Place) -> Any:
-            return str(marks[place]) if place in marks else self._named_scalar(value, place, side, entry)
-
-        made: JsonObject = mapped(message, named)
-        if ("id",) in marks:
-            made["id"] = str(marks["id",])  # also one that is no scalar
-        return made
-
-    def _named_scalar(self, value: Any, place: Place, side: Side, entry: int) -> Any:
-        if isinstance(value, str):
-            return written(self._parts(value, side, entry, place))
-        if type(value) is int and side == "client" and abs(value) >= _LARGE:
-            known = self._local(self._whole.get(("integer", (int, value))), entry)
-            return value if known is None else str(known)
-        return value
-
-    def _key_of(self, message: JsonObject | None, entry: int) -> str | None:
-        """Return the key of the question that a message of the client answers, in the older revisions."""
-        is_answer = message is not None and "method" not in message
-        return self._keys[entry].get(id_key(message.get("id"))) if message is not None and is_answer else None
-
-    def _parts(self, text: str, side: Side, entry: int, place: Place = ()) -> list[Part]:
-        """Split a text at the values in it that are known to be volatile or secret."""
-        if side == "client" and _SHORT <= len(text) < LONG:
-            known = self._local(self._whole.get(("text", (str, text))), entry)
-            if known is not None:
-                return [known]
-        if self._pattern is None and self._followed:
-            longest_first = sorted(self._followed, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(wherever, longest_first)))
-        parts = self._without_fields(text)
-        if self._pattern is not None:
-            parts = _split(parts, self._pattern, lambda found: self._followed_by(found, text, entry, place))
-        if not self._keep_times:
-            parts = _split(parts, TIME, lambda found: self._time(found, side))
-        return parts
-
-    def _without_fields(self, text: str) -> list[Part]:
-        """Split a JSON text at the values of its secret fields."""
-        parts: list[Part] = []
-        at = 0
-        for field in self._redaction.fields(text):
-            parts += [text[at : field.start], Ref("secret", field.name)]
-            at = field.end
-        return [*parts, text[at:]] if at < len(text) or not parts else parts
-
-    def _followed_by(self, found: str, text: str, entry: int, place: Place) -> Ref | None:
-        """Return the name of a value within a text; the protocol's own words are never secrets."""
-        ref = self._followed[found]
-        if ref.kind == "secret" and is_protocols(place):
-            is_part_of_uri = place[-1] == "uri" and len(found) >= LONG and found != text
-            return ref if is_part_of_uri else None
-        return self._local(ref, entry)
-
-    def _time(self, found: str, side: Side) -> Ref | None:
-        """Name a time; the client's times are its own, unless the server gave them to it."""
-        if side == "server":
-            self._times.add(found)
-        return Ref("time") if found in self._times else None
-
-    # --- names ----------------------------------------------------------------------------------------------------
-
-    def _ref(self, kind: str, value: Any, sender: Side, owner: Side, entry: int) -> Ref:
-        if kind in {"id", "progress"}:
-            scope = f"{kind} {owner}"
-            return self._scopes.get((entry, scope, id_key(value))) or self._new(kind, value, entry, scope=scope)
-        known = self._scopes.get((entry, kind, id_key(value)))
-        if known is None and (sender == "client" or kind in _FOLLOWED):
-            known = self._local(self._whole.get((kind, id_key(value))), entry)
-        return known or self._new(kind, value, entry, scope=kind)
-
-    def _blinded(self, kind: str, value: Any, sender: Side, entry: int) -> Ref:
-        """Name a listed value: short ones are equal by chance, unless the client repeats what it was given."""
-        if sender == "client" or (type(value) is str and len(value) >= LONG):
-            known = self._scopes.get((entry, kind, id_key(value)))
-            known = known or self._local(self._whole.get((kind, id_key(value))), entry)
-            if known is not None:
-                return known
-        return self._new(kind, value, entry, scope=kind)
-
-    def _local(self, known: Ref | None, entry: int) -> Ref | None:
-        """Return a name as an entry writes it: its own without the number of the entry."""
-        return Ref(known.kind, known.name) if known is not None and known.entry == entry else known
-
-    def _new(self, kind: str, value: Any, entry: int, *, scope: str) -> Ref:
-        number = self._numbers[entry, kind] = self._numbers.get((entry, kind), 0) + 1
-        ref, abroad = Ref(kind, str(number)), Ref(kind, str(number), entry)
-        self._scopes[entry, scope, id_key(value)] = ref
-        self._whole[kind, id_key(value)] = abroad
-        if kind in _FOLLOWED and type(value) is str and len(value) >= LONG:
-            self._follow(value, abroad)
-        return ref
-
-    def _follow(self, value: str, ref: Ref) -> None:
-        self._followed[value] = ref
-        self._pattern = None
+Part: TypeAlias = str | Ref
+Lookup: TypeAlias = Callable[[Ref], Any]
 
 
-def _split(parts: list[Part], pattern: re.Pattern[str], ref_of: Callable[[str], Ref | None]) -> list[Part]:
+def written(parts: list[Part]) -> str:
+    """Return the text of a recording that has these parts; the literal ones may say anything."""
+    made: list[str] = []
+    for part, after in zip(parts, [*parts[1:], ""], strict=False):
+        if isinstance(part, Ref):
+            made.append(str(part))
+            continue
+        text = part.replace("${", "${$}{")
+        if text.endswith("$") and (isinstance(after, Ref) or after.startswith("{")):
+            text = f"{text[:-1]}${{$}}"
+        made.append(text)
+    return "".join(made)
+
+
+def parts_of(text: str) -> list[Part]:
+    """Split a text of a recording into literal parts and placeholders."""
+    if "${" not in text:
+        return [text]
+    parts: list[Part] = []
+    literal, at = "", 0
+    for found in _PATTERN.finditer(text):
+        literal += text[at : found.start()]
+        at = found.end()
+        if found[1]:
+            literal += "$"
+            continue
+        if literal:
+            parts.append(literal)
+            literal = ""
+        parts.append(Ref(found[2], found[3] or "", int(found[4]) if found[4] else None))
+    literal += text[at:]
+    if literal or not parts:
+        parts.append(literal)
+    return parts
+
+
+def split(parts: list[Part], pattern: re.Pattern[str], ref_of: Callable[[str], Ref | None]) -> list[Part]:
+    """Replace what a pattern finds in the literal parts; ``ref_of`` returns None for what stays."""
     made: list[Part] = []
     for part in parts:
         if isinstance(part, Ref):
@@ -260,41 +209,140 @@ def _split(parts: list[Part], pattern: re.Pattern[str], ref_of: Callable[[str], 
     return made
 
 
-def _keys(exchange: RecordedExchange) -> dict[Any, str]:
-    """Return the keys of the questions that a server of the older revisions has put, by their ids."""
-    questions = [turn.server for turn in exchange.turns if turn.server is not None and "id" in turn.server]
-    return {id_key(each["id"]): key for each in questions if (key := key_of(each)) is not None}
+def refs_in(value: Any) -> Iterator[Ref]:
+    """Yield all placeholders of a message, in the order of its texts."""
+    return (part for text in texts_in(value) for part in parts_of(text) if isinstance(part, Ref))
 
 
-def _without_calls(message: JsonObject) -> JsonObject:
-    """Return a message without the ids that a link below has numbered its calls with, in the questions of a round."""
-    result = message.get("result")
-    asked = result.get("inputRequests") if isinstance(result, dict) else None
-    if not isinstance(result, dict) or not isinstance(asked, dict):
-        return message
-    return {**message, "result": {**result, "inputRequests": {key: without_call(asked[key]) for key in asked}}}
+def filled(pattern: Any, lookup: Lookup) -> Any:
+    """Return a recorded message with values for its placeholders."""
+    return mapped(pattern, lambda value, _: _filled_text(value, lookup) if isinstance(value, str) else value)
 
 
-def _without_own(message: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """Return a client's message without what all of its messages repeat, and that."""
-    params, meta = params_of(message), meta_of(message)
-    if not isinstance(params.get("_meta"), dict) or "id" not in message:
-        return message, {}
-    own = {name: meta[name] for name in OWN if name in meta}
-    rest = {name: value for name, value in meta.items() if name not in own and name not in TRACING}
-    params = {name: value for name, value in params.items() if name != "_meta"}
-    return {**message, "params": {**params, "_meta": rest} if rest else params}, own
+def _filled_text(text: str, lookup: Lookup) -> Any:
+    values = [lookup(part) if isinstance(part, Ref) else part for part in parts_of(text)]
+    if len(values) == 1:
+        return values[0]
+    return "".join(value if isinstance(value, str) else json.dumps(value, default=str) for value in values)
 
 
-def _in_order(turns: list[Turn]) -> list[Turn]:
-    """Put answers that follow each other in the order of their questions: which was faster is chance."""
-    asked = [turn.server.get("id") for turn in turns if turn.server is not None and "method" in turn.server]
+def literal(value: Any) -> Any:
+    """Return a message as a recording has it when nothing in it is a placeholder."""
+    return mapped(value, lambda item, _: written([item]) if isinstance(item, str) else item)
 
-    def is_answer(turn: Turn) -> bool:
-        return turn.client is not None and "method" not in turn.client and turn.client.get("id") in asked
 
-    made: list[Turn] = []
-    for are_answers, run in groupby(turns, is_answer):
-        group = list(run)
-        made += sorted(group, key=lambda answer: asked.index(answer.message.get("id"))) if are_answers else group
-    return made
+# --- where the protocol has values that change with every run -----------------------------------------------------
+
+
+_RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+_VOLATILE: Final = [
+    (read_path(path), kind, owner, only)
+    for path, kind, owner, only in (
+        # The server cancels its own requests, and ends subscriptions, which are the client's.
+        ("$.params.requestId", "id", "sender", "notifications/cancelled"),
+        (f"$.params.{PROGRESS_TOKEN}", "progress", "receiver", "notifications/progress"),
+        (f"$.params._meta.{PROGRESS_TOKEN}", "progress", "sender", None),
+        (f"$.*._meta['{SUBSCRIPTION_ID}']", "id", "client", None),
+        (f"$.*._meta['{REQUEST}']", "id", "client", "server"),
+        (f"$.*._meta['{_RELATED_TASK}'].taskId", "task", "sender", None),
+        ("$.*.requestState", "state", "sender", None),
+        ("$.params.cursor", "cursor", "sender", None),
+        ("$.result.nextCursor", "cursor", "sender", None),
+        ("$.params.elicitationId", "elicitation", "sender", None),
+        ("$.result.inputRequests.*.params.elicitationId", "elicitation", "sender", None),
+        ("$.*.taskId", "task", "sender", None),
+        ("$.result.task.taskId", "task", "sender", None),
+        ("$.result.tasks[*].taskId", "task", "sender", None),
+    )
+]
+"""Where the protocol has such values, of what kind, whose they are, and the only method, or side, that has them."""
+
+
+def volatile_in(message: JsonObject, side: Side) -> Iterator[tuple[Place, str, Any, Side]]:
+    """Yield the protocol's own values that change with every run, in a message of this side.
+
+    With each its place, its kind, and who made it: the same number may be an id of the client's and of the server's.
+    """
+    receiver: Side = "server" if side == "client" else "client"
+    owners: dict[str, Side] = {"sender": side, "receiver": receiver, "client": "client"}
+    method = message.get("method")
+    if message.get("id") is not None:
+        yield ("id",), "id", message["id"], side if method is not None else receiver
+    for path, kind, owner, only in _VOLATILE:
+        for place in places_of(path, message) if only in (None, method, side) else ():
+            value = value_at(message, place)
+            if type(value) in TYPES.get(kind, (str,)):
+                yield place, kind, value, owners[owner]
+
+
+# --- what placeholders stand for this time ------------------------------------------------------------------------
+
+
+class Unbound:
+    """The value of a placeholder that has none yet."""
+
+
+UNBOUND: Final = Unbound()
+
+
+class Bindings:
+    """The values of placeholders in one run, by the entry that they belong to. Secrets belong to the whole run."""
+
+    def __init__(self) -> None:
+        self._values: dict[Ref, Any] = {}
+        self._ids = itertools.count(1)
+        self.time = "2000-01-01T00:00:00Z"
+
+    def known(self, entry: int) -> Lookup:
+        """Return a function that returns the value of a placeholder in an entry, or UNBOUND."""
+        return lambda ref: self._values.get(_absolute(ref, entry), UNBOUND)
+
+    def made(self, entry: int) -> Lookup:
+        """Return a function that returns the value of a placeholder in an entry, a fresh one if it has none yet."""
+        return lambda ref: self._made(_absolute(ref, entry))
+
+    def bind(self, entry: int, values: dict[Ref, Any]) -> None:
+        self._values |= {_absolute(ref, entry): value for ref, value in values.items()}
+
+    def clear(self, entry: int) -> None:
+        """Forget the values of an entry."""
+        self._values = {ref: value for ref, value in self._values.items() if ref.entry != entry}
+
+    def swap(self, one: int, other: int) -> None:
+        """Exchange the values of two entries."""
+        numbers = {one: other, other: one}
+        self._values = {
+            Ref(ref.kind, ref.name, numbers.get(ref.entry or 0, ref.entry)): value
+            for ref, value in self._values.items()
+        }
+
+    def _made(self, ref: Ref) -> Any:
+        if ref.kind == "time":
+            return self.time
+        if ref.kind == "secret":
+            return self._values.get(ref, "secret")  # not bound: the other side may still send its own
+        if ref not in self._values:
+            self._values[ref] = self._fresh(ref)
+        return self._values[ref]
+
+    def _fresh(self, ref: Ref) -> Any:
+        """Return a value that is unique where the other side has to repeat it."""
+        match ref.kind:
+            case "id" | "progress":
+                return next(self._ids)
+            case "text":
+                return f"text-{ref.entry}-{ref.name}"
+            case "integer":
+                return int(ref.name)
+            case "number":
+                return int(ref.name) + 0.5
+            case "boolean":
+                return False
+            case "elicitation" | "task":
+                return str(uuid.uuid4())
+            case _:
+                return f"{ref.kind}-{ref.name}-{secrets.token_urlsafe(18)}"
+
+
+def _absolute(ref: Ref, entry: int) -> Ref:
+    return Ref(ref.kind, ref.name, 0 if ref.kind == "secret" else ref.entry or entry)

@@ -9,12 +9,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from antiphon import eras
-from antiphon.errors import Refused
 from antiphon.testing.cassette.format import Cassette, CassetteBroken, Turn
-from antiphon.testing.cassette.placeholders import CassetteBuilder, RecordedExchange
-from antiphon.testing.cassette.replaced_values import Redaction, id_key, is_too_deep, meta_of, params_of
-from antiphon.transports.link import Around, OnNotification, tell
+from antiphon.testing.cassette.patterns import CassetteBuilder, RecordedExchange
+from antiphon.testing.cassette.placeholders import id_key, is_too_deep, meta_of, params_of
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID
 
@@ -22,8 +19,6 @@ PAUSE: Final = 1.0
 """Seconds at least between two saves while the conversation goes on."""
 _ASKING: Final = ("tools/call", "prompts/get", "resources/read")
 _STREAM: Final = "subscriptions/listen"
-
-_decode = msgspec.json.Decoder().decode
 
 
 class Recording:
@@ -141,23 +136,17 @@ class RecordedConnection:
 
     # --- the server -----------------------------------------------------------------------------------------------
 
-    def received(
-        self,
-        message: object,
-        *,
-        on: RecordedExchange | None = None,
-        status: int | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
+    def received(self, message: object, on: RecordedExchange | None = None) -> None:
         """Record a message of the server; ``on`` is the exchange on whose stream it came."""
-        if isinstance(message, list):
-            for each in message:
-                self.received(each, on=on, status=status, headers=headers)
-        if not isinstance(message, dict) or is_too_deep(message):
-            return
-        turn = Turn(server=_copied(message), status=status, headers=dict(headers or {}))
-        if message.get("method") is None:
-            self._answered(message, turn, on)
+        for each in message if isinstance(message, list) else [message]:
+            if isinstance(each, dict) and not is_too_deep(each):
+                self.take(Turn(server=_copied(each)), on)
+
+    def take(self, turn: Turn, on: RecordedExchange | None = None) -> None:
+        """Record a turn of the server; also an HTTP response without a message, to the request of ``on``."""
+        message = turn.server
+        if message is None or message.get("method") is None:
+            self._answered(message or {}, turn, on)
             return
         exchange = self._exchange_of(message, on)
         if exchange is None:
@@ -171,22 +160,12 @@ class RecordedConnection:
             exchange.open += 1
             self._pushed[id_key(message["id"])] = exchange
 
-    def failed(self, exchange: RecordedExchange, *, status: int, text: str | None, headers: Mapping[str, str]) -> None:
-        """Record an HTTP response without a message."""
-        self._forget(exchange)
-        exchange.turns.append(Turn(status=status, text=text, headers=dict(headers)))
-        exchange.open -= 1
-
-    def _forget(self, exchange: RecordedExchange | None) -> None:
-        """Drop the requests of an exchange: no other answer to them comes."""
-        self._asked = {id_: each for id_, each in self._asked.items() if each is not exchange}
-
     def _answered(self, message: JsonObject, turn: Turn, on: RecordedExchange | None) -> None:
         exchange = self._asked.pop(id_key(message.get("id")), None)
         if exchange is None and message.get("id") is None:
-            # An error about a request whose id could not be read.
+            # A status alone, or an error about a request whose id could not be read: no other answer to it comes.
             exchange = on or self._likely()
-            self._forget(exchange)
+            self._asked = {id_: each for id_, each in self._asked.items() if each is not exchange}
         if exchange is None:
             return
         exchange.turns.append(turn)
@@ -244,15 +223,6 @@ class RecordingFile:
                 self.save()
 
 
-def read_json(data: bytes) -> object:
-    """Return the message in a line or a body; None if there is none, or none that can be followed."""
-    try:
-        message: object = _decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return None if is_too_deep(message) else message
-
-
 def _asks(result: JsonObject) -> bool:
     return result.get("resultType") == "input_required" or (
         "resultType" not in result and bool(result.get("inputRequests")) and bool(result.get("requestState"))
@@ -266,72 +236,6 @@ def _call(message: JsonObject) -> JsonObject:
 
 
 def _copied(message: JsonObject) -> JsonObject:
-    copy: JsonObject = _decode(msgspec.json.encode(message))
+    copy: JsonObject = msgspec.json.decode(msgspec.json.encode(message))
     copy.pop("jsonrpc", None)
     return copy
-
-
-class Recorder(Around):
-    """Records a client's conversation: ``Client(Recorder("server.py", "session.json"))``.
-
-    ``target`` is anything that a Client takes. The file is written when the client closes. ``blind`` are fields, by
-    name or by path, that change with every run; ``redact`` are those that must not be written down. ``headers`` are
-    those that the target is sent; where it is a Link already, that link has them, and here they only say what is
-    secret.
-    """
-
-    def __init__(
-        self,
-        target: object,
-        path: str | os.PathLike[str],
-        *,
-        blind: Iterable[str] = (),
-        redact: Iterable[str] = (),
-        keep_times: bool = False,
-        headers: Mapping[str, str] | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        era: str = "auto",
-    ) -> None:
-        super().__init__(eras.connect(target, headers=headers, env=env, cwd=cwd, era=era))
-        self._path = path
-        redact = list(redact)
-        self._secrets = Redaction(redact).headers_in(headers or {})
-        """The secret headers that the target is sent with each message, and may repeat."""
-        self._recording = Recording(blind=blind, redact=redact, keep_times=keep_times)
-        self._connection = self._recording.connect()
-
-    @property
-    def cassette(self) -> Cassette:
-        """What was recorded so far."""
-        return structs.replace(self._recording.cassette(), revision=self.revision if self.stateful else None)
-
-    async def request(
-        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject:
-        exchange = self._connection.sent(message, {**headers, **self._secrets})
-
-        async def listen(notification: JsonObject) -> None:
-            self._connection.received(notification, on=exchange)
-            await tell(on_notification, notification)
-
-        try:
-            reply = await self._link.request(message, headers=headers, on_notification=listen)
-        except Refused as fault:
-            self._connection.received(_error(message, fault), on=exchange, status=fault.status)
-            raise
-        self._connection.received(reply, on=exchange)
-        return reply
-
-    async def close(self) -> None:
-        try:
-            await self._link.close()
-        finally:
-            self.cassette.save(self._path)
-
-
-def _error(message: JsonObject, fault: Refused) -> JsonObject:
-    error: JsonObject = {"code": -32603 if fault.code is None else fault.code, "message": fault.message}
-    if fault.data is not None:
-        error["data"] = fault.data
-    return {"id": message["id"], "error": error}

@@ -1,25 +1,28 @@
 """Replay a cassette: take the messages of clients, return the recorded ones. No I/O."""
 
-import itertools
-from collections.abc import Callable, Iterator
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from antiphon.testing.cassette.format import Cassette, Entry, Lookup, Ref, Turn, filled, fresh, refs_in, title_of
-from antiphon.testing.cassette.matching import UNBOUND, Candidate, Drift, Match, content, drift_from
-from antiphon.testing.cassette.replaced_values import id_key, key_of, meta_of, params_of
+from antiphon.testing.cassette.drift import Candidate, Drift, drift_from, drift_of_request
+from antiphon.testing.cassette.format import Cassette, Entry, Turn
+from antiphon.testing.cassette.patterns import Match, content, key_of
+from antiphon.testing.cassette.placeholders import UNBOUND, Bindings, filled, id_key, meta_of, params_of, refs_in
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROGRESS_TOKEN, PROTOCOL_VERSION, REQUEST, REVISION, SERVER_INFO
 
 DRIFTED: Final = -32603
 _METHOD_NOT_FOUND: Final = -32601
+_GREETINGS: Final = ("server/discover", "ping")
+"""Requests that some clients begin with and others do not: answered even if not recorded, and not missed."""
 _REPEATABLE: Final = (
-    *("initialize", "server/discover", "ping"),
+    *("initialize", *_GREETINGS),
     *("tools/list", "prompts/list", "resources/list", "resources/templates/list"),
 )
 """Requests that change nothing: a client may repeat them, and gets what was recorded last."""
-_TIME: Final = "2000-01-01T00:00:00Z"
 _FEATURES: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "completion": "completions"}
 
 
@@ -33,7 +36,6 @@ class ReplayClient:
         """By the ids of its requests that were not answered yet."""
         self.pushed: dict[Any, tuple[ReplayedEntry, str | None]] = {}
         """By the ids of the server's questions that it did not answer yet, with their keys."""
-        self.ids = itertools.count(1)
 
 
 class ReplayMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ class ReplayMessage(msgspec.Struct, frozen=True, kw_only=True):
 class ReplayedEntry:
     """An entry that is being replayed."""
 
-    __slots__ = ("at", "client", "done", "entry", "number", "request", "values")
+    __slots__ = ("at", "client", "done", "entry", "number", "request")
 
     def __init__(self, number: int, entry: Entry, client: ReplayClient) -> None:
         self.number = number
@@ -74,21 +76,15 @@ class ReplayedEntry:
         """Turns of the client that came before it was their turn."""
         self.request: Any = None
         """The id of the client's latest request."""
-        self.values: dict[tuple[str, str], Any] = {}
 
     @property
     def turn(self) -> Turn | None:
         return self.entry.turns[self.at] if self.at < len(self.entry.turns) else None
 
-    @property
-    def expected(self) -> JsonObject | None:
-        """The message that the client has to send now."""
-        return None if self.turn is None else self.turn.client
-
-    def answers(self) -> Iterator[tuple[int, JsonObject]]:
-        """Yield the client's answers that are still to come, with their indexes."""
+    def awaited(self) -> Iterator[tuple[int, JsonObject]]:
+        """Yield the messages that the client may send now, with their indexes: the next one, and any answer."""
         for index, turn in enumerate(self.entry.turns[self.at :], self.at):
-            if turn.client is not None and "method" not in turn.client and index not in self.done:
+            if turn.client is not None and index not in self.done and (index == self.at or "method" not in turn.client):
                 yield index, turn.client
 
 
@@ -104,8 +100,7 @@ class Replay:
         self._latest: dict[int, ReplayedEntry] = {}
         """By number, the latest replay of each entry."""
         self._ended: set[int] = set()
-        self._secrets: dict[str, Any] = {}
-        """What clients have sent for each secret: the same value from then on."""
+        self._bindings = Bindings()
         self._replies: list[ReplayMessage] = []
         self.drifts: list[Drift] = []
 
@@ -116,21 +111,16 @@ class Replay:
         return [
             entry
             for number, entry in enumerate(self._cassette.entries, 1)
-            if (number in self._unbegun or number in begun) and entry.turns[0].client is not None
+            if (number in self._unbegun or number in begun)
+            and (entry.turns[0].client or {}).get("method") not in (None, *_GREETINGS)
         ]
 
     def answer(self, client: ReplayClient, message: object) -> list[ReplayMessage]:
         """Take a message of a client; return all messages that follow from it, to this client and to others."""
         self._replies = []
         for each in message if isinstance(message, list) else [message]:
-            if not isinstance(each, dict):
-                continue
-            if each.get("method") is None:
-                self._answered(client, each)
-            elif "id" in each:
-                self._requested(client, each)
-            else:
-                self._notified(client, each)
+            if isinstance(each, dict):
+                self._take(client, each)
         self._send_on_its_own(client)
         return self._replies
 
@@ -142,100 +132,85 @@ class Replay:
 
     # --- what clients send ----------------------------------------------------------------------------------------
 
-    def _requested(self, client: ReplayClient, message: JsonObject) -> None:
-        entry = self._continued(message) or self._beginning(client, message)
-        if entry is None:
-            self._unrecorded(client, message)
+    def _take(self, client: ReplayClient, message: JsonObject) -> None:
+        """Take a request, a notification, or the answer to a question that was put to the client during its call."""
+        if message.get("method") == "notifications/cancelled":
+            self.cancel(client, params_of(message).get("requestId"))
             return
-        entry.client = client
-        entry.request = message["id"]
-        client.asked[id_key(message["id"])] = entry
-        self._take(entry, entry.at, message)
-        entry.at += 1
-        self._play(entry)
+        kind = _kind(message)
+        asking = client.pushed.pop(id_key(message.get("id")), None) if kind == "answer" else None
+        found = self._awaiting(client, message) or self._beginning(client, message)
+        if found is not None:
+            entry, index = found
+            if kind == "request":
+                entry.client = client
+                entry.request = message["id"]
+                client.asked[id_key(message["id"])] = entry
+            self._bind(entry, index, message)
+            entry.done.add(index)
+            self._play(entry)
+        elif kind == "request":
+            self._unrecorded(client, message)
+        elif asking is not None and asking[0] in self._begun:
+            self._refuse(message, *asking)
 
-    def _continued(self, message: JsonObject) -> ReplayedEntry | None:
-        """Return the entry that a request goes on with."""
+    def _awaiting(self, client: ReplayClient, message: JsonObject) -> tuple[ReplayedEntry, int] | None:
+        """Return the entry that a message goes on with, and the index of its turn."""
+        kind = _kind(message)
         for entry in self._begun:
-            expected = entry.expected
-            if expected is not None and "id" in expected and "method" in expected:
-                ref, sent = params_of(expected).get("requestState"), params_of(message).get("requestState")
-                is_echo = ref is not None and sent is not None and filled(ref, self._known(entry)) == sent
-                if self._fits(entry, expected, message) or (is_echo and self._switch(entry, entry.at, message)):
-                    return entry
+            known = self._bindings.known(entry.number)
+            for index, recorded in entry.awaited() if kind == "request" or entry.client is client else ():
+                if _kind(recorded) != kind:
+                    continue
+                named, given = recorded.get("id"), message.get("id")
+                if kind == "request":
+                    named, given = params_of(recorded).get("requestState"), params_of(message).get("requestState")
+                is_named = named is not None and given is not None and filled(named, known) == given
+                is_it = (kind != "answer" or is_named) and self._fits(entry.number, recorded, message)
+                if is_it or (is_named and self._switch(entry, index, message)):
+                    return entry, index
         return None
 
-    def _beginning(self, client: ReplayClient, message: JsonObject) -> ReplayedEntry | None:
-        """Begin the first entry that is left and begins with this request."""
-        entries = list(self._unbegun.items())
-        if message["method"] in _REPEATABLE:
-            entries += reversed(list(enumerate(self._cassette.entries, 1)))
-        for number, entry in entries:
-            if self._is_for(entry, client, message):
-                first = ReplayedEntry(number, entry, client)
-                if self._fits(first, first.expected, message):
-                    return self._begin(number, client)
+    def _beginning(self, client: ReplayClient, message: JsonObject) -> tuple[ReplayedEntry, int] | None:
+        """Begin the first entry that is left and begins with this request, or with such a notification."""
+        numbers = list(self._unbegun)
+        if message.get("method") in _REPEATABLE:
+            numbers += range(len(self._cassette.entries), 0, -1)
+        for number in numbers:
+            if self._is_for(number, client, message):
+                return self._begin(number, client), 0
         return None
 
-    def _is_for(self, entry: Entry, client: ReplayClient, message: JsonObject) -> bool:
+    def _is_for(self, number: int, client: ReplayClient, message: JsonObject) -> bool:
+        entry, kind = self._cassette.entries[number - 1], _kind(message)
         first = entry.turns[0].client
-        if first is None or first.get("method") != message.get("method"):
+        if first is None or kind == "answer" or (_kind(first), first.get("method")) != (kind, message["method"]):
             return False
-        return entry.session is None or client.session in {None, entry.session} or message["method"] == "initialize"
+        if first["method"] in _GREETINGS and all(turn.client is not None for turn in entry.turns):
+            return False  # an old server that was silent: the client need not wait for that again
+        if (
+            entry.session is not None
+            and client.session not in {None, entry.session}
+            and first["method"] != "initialize"
+        ):
+            return False
+        return kind == "notification" or self._fits(number, first, message)
 
     def _begin(self, number: int, client: ReplayClient) -> ReplayedEntry:
         entry = ReplayedEntry(number, self._cassette.entries[number - 1], client)
-        self._unbegun.pop(number, None)
+        if self._unbegun.pop(number, None) is None:
+            self._bindings.clear(number)  # it is repeated: with tokens of its own
         self._begun.append(entry)
         self._latest[number] = entry
         if entry.entry.session is not None:
             client.session = entry.entry.session
         return entry
 
-    def _answered(self, client: ReplayClient, message: JsonObject) -> None:
-        """Take the answer to a question that was put to the client while its call was open."""
-        entry, key = client.pushed.pop(id_key(message.get("id")), (None, None))
-        if entry is None or entry not in self._begun:
-            return
-        expected = [
-            (index, recorded)
-            for index, recorded in entry.answers()
-            if filled(recorded.get("id"), self._known(entry)) == message.get("id")
-        ]
-        if expected:
-            index, recorded = expected[0]
-            if self._fits(entry, recorded, message) or self._switch(entry, index, message):
-                entry.done.add(index)
-                self._take(entry, index, message)
-                self._play(entry)
-                return
-        candidates = [Candidate(entry.number, index + 1, each, self._known(entry)) for index, each in expected]
-        reason = "the answer is not the one that was recorded"
-        self._refuse(entry, drift_from(message, candidates, reason, key))
-
-    def _notified(self, client: ReplayClient, message: JsonObject) -> None:
-        """Take a notification; one that was not recorded is ignored."""
-        if message["method"] == "notifications/cancelled":
-            self.cancel(client, params_of(message).get("requestId"))
-            return
-        for entry in self._begun:
-            expected = entry.expected
-            is_notification = expected is not None and "id" not in expected
-            if is_notification and entry.client is client and self._fits(entry, expected, message):
-                entry.at += 1
-                self._play(entry)
-                return
-        for number, recorded in self._unbegun.items():
-            if self._is_for(recorded, client, message) and "id" not in (recorded.turns[0].client or {}):
-                entry = self._begin(number, client)
-                entry.at += 1
-                self._play(entry)
-                return
-
     # --- whether it was recorded ----------------------------------------------------------------------------------
 
-    def _fits(self, entry: ReplayedEntry, recorded: JsonObject | None, message: JsonObject) -> bool:
-        return recorded is not None and Match(self._known(entry)).fits(content(recorded), content(message))
+    def _fits(self, entry: int, recorded: JsonObject | None, message: JsonObject) -> bool:
+        known = self._bindings.known(entry)
+        return recorded is not None and Match(known).fits(content(recorded), content(message))
 
     def _switch(self, entry: ReplayedEntry, index: int, message: JsonObject) -> bool:
         """Replay another entry that is the same up to here, and goes on with this message.
@@ -246,40 +221,33 @@ class Replay:
 
         def goes_on(other: Entry) -> bool:
             is_same = other.turns[: entry.at] == so_far and index < len(other.turns)
-            return is_same and self._fits(entry, other.turns[index].client, message)
+            return is_same and self._fits(entry.number, other.turns[index].client, message)
 
-        for number, other in list(self._unbegun.items()):
-            if goes_on(other):
-                self._unbegun[entry.number] = entry.entry
+        alike = {each.number: each for each in self._begun if (each.at, each.done) == (entry.at, entry.done)}
+        for number, other in [*self._unbegun.items(), *((each.number, each.entry) for each in alike.values())]:
+            if number == entry.number or not goes_on(other):
+                continue
+            self._bindings.swap(entry.number, number)
+            if number in alike:
+                begun = self._latest[entry.number] = alike[number]
+                begun.number, begun.entry = entry.number, entry.entry
+            else:
                 del self._unbegun[number]
-                self._unbegun = dict(sorted(self._unbegun.items()))
-                entry.number, entry.entry = number, other
-                self._latest[number] = entry
-                return True
-        for begun in self._begun:
-            is_alike = begun is not entry and begun.at == entry.at and begun.done == entry.done
-            if is_alike and goes_on(begun.entry):
-                entry.number, begun.number = begun.number, entry.number
-                entry.entry, begun.entry = begun.entry, entry.entry
-                self._latest[entry.number], self._latest[begun.number] = entry, begun
-                return True
+                self._unbegun = dict(sorted({**self._unbegun, entry.number: entry.entry}.items()))
+            entry.number, entry.entry = number, other
+            self._latest[number] = entry
+            return True
         return False
 
-    def _take(self, entry: ReplayedEntry, index: int, message: JsonObject) -> None:
+    def _bind(self, entry: ReplayedEntry, index: int, message: JsonObject) -> None:
         """Remember the values that the placeholders of a client's turn have this time."""
-        recorded = entry.entry.turns[index].client
-        assert recorded is not None
-        match = Match(self._known(entry))
+        recorded = entry.entry.turns[index].message
+        match = Match(self._bindings.known(entry.number))
         match.fits(content(recorded), content(message))
-        for ref, value in match.bound.items():
-            if ref.kind == "secret":
-                self._secrets[ref.name] = value
-            else:
-                self._values(entry, ref)[ref.kind, ref.name] = value
-        tokens = meta_of(recorded).get(PROGRESS_TOKEN), meta_of(message).get(PROGRESS_TOKEN)
-        for pattern, value in ((recorded.get("id"), message.get("id")), tokens):
-            for ref in refs_in(pattern) if value is not None else ():
-                entry.values[ref.kind, ref.name] = value
+        own = [(recorded.get("id"), message.get("id"))]
+        own += [(meta_of(recorded).get(PROGRESS_TOKEN), meta_of(message).get(PROGRESS_TOKEN))]
+        values = {ref: value for pattern, value in own if value is not None for ref in refs_in(pattern)}
+        self._bindings.bind(entry.number, match.bound | values)
 
     # --- what is sent ---------------------------------------------------------------------------------------------
 
@@ -298,17 +266,14 @@ class Replay:
 
     def _is_wanted(self, entry: ReplayedEntry, recorded: JsonObject) -> bool:
         """Return False for progress to a client that gave no token."""
-        token = params_of(recorded).get(PROGRESS_TOKEN)
-        is_progress = recorded.get("method") == "notifications/progress"
-        return not is_progress or not any(self._known(entry)(ref) is UNBOUND for ref in refs_in(token))
+        token = filled(params_of(recorded).get(PROGRESS_TOKEN), self._bindings.known(entry.number))
+        return recorded.get("method") != "notifications/progress" or token is not UNBOUND
 
     def _send(self, entry: ReplayedEntry, turn: Turn) -> None:
-        def value(ref: Ref) -> Any:
-            return self._value(entry, ref)
-
+        made = self._bindings.made(entry.number)
         client, message = entry.client, None
         if turn.server is not None:
-            message = {"jsonrpc": "2.0", **filled(turn.server, value)}
+            message = {"jsonrpc": "2.0", **filled(turn.server, made)}
         is_reply = message is None or message.get("method") is None
         if is_reply:
             client.asked.pop(id_key(entry.request), None)
@@ -323,8 +288,8 @@ class Replay:
                 to=entry.request,
                 is_reply=is_reply,
                 status=turn.status,
-                headers={name: str(filled(text, value)) for name, text in turn.headers.items()},
-                text=None if turn.text is None else str(filled(turn.text, value)),
+                headers={name: str(text) for name, text in filled(turn.headers, made).items()},
+                text=None if turn.text is None else str(filled(turn.text, made)),
             )
         )
 
@@ -335,8 +300,8 @@ class Replay:
 
     def _send_on_its_own(self, client: ReplayClient) -> None:
         """Send what the server sent on its own, where what came before it has been replayed."""
-        while True:
-            count = len(self._replies), len(self._ended), len(self._begun)
+        count: object = None
+        while count != (count := (len(self._replies), len(self._ended), len(self._begun))):
             for begun in list(self._begun):
                 if begun.turn is not None and begun.turn.after is not None:
                     self._play(begun)
@@ -345,8 +310,6 @@ class Replay:
                 if first.client is None and (first.after is None or self._is_past(first.after)):
                     cause = None if first.after is None else self._latest.get(first.after)
                     self._play(self._begin(number, client if cause is None else cause.client))
-            if count == (len(self._replies), len(self._ended), len(self._begun)):
-                return
 
     def _is_past(self, number: int) -> bool:
         entry = self._latest.get(number)
@@ -359,8 +322,7 @@ class Replay:
     def _unrecorded(self, client: ReplayClient, message: JsonObject) -> None:
         made = self._greeting(message)
         if made is None:
-            candidates = list(self._candidates(message))
-            self._drift(client, message["id"], drift_from(message, candidates, self._reason(message, candidates)))
+            self._drift(client, message["id"], drift_of_request(message, list(self._candidates(message))))
         else:
             self._reply(client, message["id"], made)
 
@@ -374,55 +336,41 @@ class Replay:
             return {"error": {"code": _METHOD_NOT_FOUND, "message": "Method not found: server/discover"}}
         requests = [entry.turns[0].client or {} for entry in self._cassette.entries]
         used = {str(request.get("method")).partition("/")[0] for request in requests}
-        versions = [party.meta.get(PROTOCOL_VERSION) for party in self._cassette.clients]
+        versions = {str(party.meta.get(PROTOCOL_VERSION, REVISION)) for party in self._cassette.clients}
+        results = [turn.message.get("result") for entry in self._cassette.entries for turn in entry.turns]
+        metas = [meta for each in results if isinstance(each, dict) and isinstance(meta := each.get("_meta"), dict)]
+        known = [meta[SERVER_INFO] for meta in metas if SERVER_INFO in meta]
         result: JsonObject = {
             "resultType": "complete",
-            "supportedVersions": sorted({each for each in versions if isinstance(each, str)}) or [REVISION],
+            "supportedVersions": sorted(versions or {REVISION}),
             "capabilities": {feature: {} for part, feature in _FEATURES.items() if part in used},
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": {SERVER_INFO: self._server_info()},
+            "_meta": {SERVER_INFO: known[0] if known else {"name": "cassette", "version": "0"}},
         }
         return {"result": result}
 
-    def _server_info(self) -> JsonObject:
-        for entry in self._cassette.entries:
-            for turn in entry.turns:
-                result = (turn.server or {}).get("result")
-                meta = result.get("_meta") if isinstance(result, dict) else None
-                if isinstance(meta, dict) and SERVER_INFO in meta:
-                    return dict(meta[SERVER_INFO])
-        return {"name": "cassette", "version": "0"}
-
     def _candidates(self, message: JsonObject) -> Iterator[Candidate]:
         for begun in self._begun:
-            if begun.expected is not None:
-                yield Candidate(begun.number, begun.at + 1, begun.expected, self._known(begun))
+            for index, recorded in begun.awaited():
+                yield Candidate(begun.number, index + 1, recorded, self._bindings.known(begun.number))
         is_retry = "requestState" in params_of(message)
         for number, entry in enumerate(self._cassette.entries, 1):
             for index, turn in enumerate(entry.turns):
                 if turn.client is not None and (index == 0 or is_retry):
-                    latest = self._latest.get(number) or ReplayedEntry(number, entry, ReplayClient())
-                    yield Candidate(number, index + 1, turn.client, self._known(latest))
+                    yield Candidate(number, index + 1, turn.client, self._bindings.known(number))
 
-    def _reason(self, message: JsonObject, candidates: list[Candidate]) -> str:
-        same = [each for each in candidates if each.message.get("method") == message["method"]]
-        if not same:
-            methods = sorted({title_of({"method": each.message.get("method")}) for each in candidates})
-            return f"no such request was recorded; there are {', '.join(methods) or 'none at all'}"
-        times = sum(Match(each.known).fits(content(each.message), content(message)) for each in same)
-        if times:
-            return f"it was recorded {'once' if times == 1 else f'{times} times'}, and this is one more"
-        if any(_differs_in_state(each, message) for each in same):
-            if params_of(message).get("requestState") is None:
-                return "it brings no requestState back, and the one that was recorded does"
-            return "its requestState is not the one that this replay gave out"
-        return "it is not what was recorded"
-
-    def _refuse(self, entry: ReplayedEntry, drift: Drift) -> None:
+    def _refuse(self, message: JsonObject, entry: ReplayedEntry, key: str | None) -> None:
         """End a call whose question was answered in another way."""
         self._end(entry)
         entry.client.asked.pop(id_key(entry.request), None)
+        known = self._bindings.known(entry.number)
+        candidates = [
+            Candidate(entry.number, index + 1, recorded, known)
+            for index, recorded in entry.awaited()
+            if filled(recorded.get("id"), known) == message.get("id")
+        ]
+        drift = drift_from(message, candidates, "the answer is not the one that was recorded", key)
         named = msgspec.structs.replace(drift, title=f"{entry.entry.title}, an answer")
         self._drift(entry.client, entry.request, named)
 
@@ -436,45 +384,45 @@ class Replay:
         reply: JsonObject = {"jsonrpc": "2.0", "id": request, **made}
         self._replies.append(ReplayMessage(client=client, message=reply, to=request, is_reply=True))
 
-    # --- placeholders ---------------------------------------------------------------------------------------------
 
-    def _values(self, entry: ReplayedEntry, ref: Ref) -> dict[tuple[str, str], Any]:
-        if ref.entry is None or ref.entry == entry.number:
-            return entry.values
-        if ref.entry not in self._latest:
-            self._latest[ref.entry] = ReplayedEntry(ref.entry, self._cassette.entries[ref.entry - 1], entry.client)
-        return self._latest[ref.entry].values
-
-    def _known(self, entry: ReplayedEntry) -> Lookup:
-        def known(ref: Ref) -> Any:
-            if ref.kind == "secret":
-                return self._secrets.get(ref.name, UNBOUND)
-            holder = entry if ref.entry is None else self._latest.get(ref.entry)
-            return UNBOUND if holder is None else holder.values.get((ref.kind, ref.name), UNBOUND)
-
-        return known
-
-    def _value(self, entry: ReplayedEntry, ref: Ref) -> Any:
-        """Return the value of a placeholder that the server sends: a fresh one if there is none yet."""
-        if ref.kind == "time":
-            return _TIME
-        if ref.kind == "secret":
-            return self._secrets.get(ref.name, "secret")
-        values = self._values(entry, ref)
-        if (ref.kind, ref.name) not in values:
-            is_text = ref.kind == "text"
-            made = f"text-{ref.entry or entry.number}-{ref.name}" if is_text else fresh(ref, entry.client.ids)
-            values[ref.kind, ref.name] = made
-        return values[ref.kind, ref.name]
+def _kind(message: JsonObject) -> str:
+    if message.get("method") is None:
+        return "answer"
+    return "request" if "id" in message else "notification"
 
 
-def _differs_in_state(candidate: Candidate, message: JsonObject) -> bool:
-    """Return whether only the token is another one, or is not there."""
-    if "requestState" not in params_of(candidate.message):
-        return False
-    return Match(candidate.known).fits(_without_state(candidate.message), _without_state(message))
+Inbox = asyncio.Queue[ReplayMessage | None]
 
 
-def _without_state(message: JsonObject) -> JsonObject:
-    made = content(message)
-    return {**made, "params": {name: value for name, value in params_of(made).items() if name != "requestState"}}
+class Inboxes:
+    """Passes the messages of a replay on to those that wait for them. None ends an inbox."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self._inboxes: dict[tuple[ReplayClient, Any], Inbox] = {}
+        """What belongs to a request, by its id; under None, what belongs to none."""
+
+    def take(self, client: ReplayClient, message: object) -> None:
+        """Take a message of a client."""
+        for each in self._replay.answer(client, message):
+            (self._inboxes.get((each.client, each.to)) or self.of(each.client)).put_nowait(each)
+
+    def of(self, client: ReplayClient) -> Inbox:
+        """Return the inbox of what belongs to no request."""
+        return self._inboxes.setdefault((client, None), asyncio.Queue())
+
+    @contextlib.contextmanager
+    def request(self, client: ReplayClient, message: JsonObject) -> Generator[Inbox]:
+        """Take a request of a client, and open the inbox of what belongs to it."""
+        place = client, message["id"]
+        self._inboxes[place] = asyncio.Queue()
+        try:
+            self.take(client, message)
+            yield self._inboxes[place]
+        finally:
+            del self._inboxes[place]
+            self._replay.cancel(client, message["id"])
+
+    def close(self) -> None:
+        for inbox in self._inboxes.values():
+            inbox.put_nowait(None)

@@ -1,4 +1,4 @@
-"""Record and replay on standard streams."""
+"""Record, replay and verify on standard streams."""
 
 import contextlib
 import os
@@ -6,12 +6,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
-from antiphon.errors import Disconnected
-from antiphon.testing.cassette.recording import Recording, RecordingFile, read_json
+from antiphon.errors import CallFailed, Disconnected
+from antiphon.testing.cassette.format import Turn
+from antiphon.testing.cassette.placeholders import read_json
+from antiphon.testing.cassette.recording import Recording, RecordingFile
 from antiphon.testing.cassette.replaying import Replay, ReplayClient
+from antiphon.transports.stdio_client import ChildLink, Process
+from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
 
 GRACE: Final = 2.0
@@ -31,6 +35,29 @@ def replay_on_stdio(replay: Replay) -> None:
             sys.stdout.buffer.flush()
         except OSError:
             return
+
+
+class LiveProcess:
+    """A LiveServer that is started, and spoken to on its standard streams. It gets the environment of this process."""
+
+    def __init__(
+        self, command: Sequence[str], came: Callable[[Turn | CallFailed], None], cwd: str | None = None
+    ) -> None:
+        self._child = ChildLink(command, env=os.environ, cwd=cwd, on_stray_line=lambda _: None)
+        self._came = came
+        self._process: Process | None = None
+
+    async def open(self) -> None:
+        self._process = await self._child.start(lambda message: self._came(Turn(server=message)), self._came)
+
+    async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
+        del headers
+        assert self._process is not None
+        self._process.send(message)
+
+    async def close(self) -> None:
+        if self._process is not None:
+            await self._process.close()
 
 
 class StdioProxy:

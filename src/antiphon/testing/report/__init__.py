@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Final
 
-from antiphon.testing.outcome import Summary
+from antiphon.testing.suite.model import Summary
 
 FORMATS: Final = {
     "terminal": "terminal.render",

@@ -5,8 +5,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from antiphon.testing.outcome import Turn
 from antiphon.testing.report.escaping import compact, counted, line, plain
+from antiphon.testing.transcript import Turn
 from antiphon.types import JsonObject
 
 Speaker = Literal["client", "server", "user"]

@@ -8,10 +8,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from antiphon.testing.outcome import Check
 from antiphon.testing.report.escaping import compact, plain
 from antiphon.testing.suite.checks import is_matcher, shown
+from antiphon.testing.suite.model import Check
 
+UNTOLD: Final = "is not as expected"
+"""What a check says that has no sentence."""
 CONTEXT: Final = 2
 """Equal lines that are shown around a difference."""
 _RULES: Final = frozenset({"schema"})
@@ -71,21 +73,26 @@ class ValueDiff(msgspec.Struct, frozen=True):
 Difference = TextDiff | ValueDiff
 
 
-def difference_of(check: Check) -> Difference | None:
-    """Return how a failed check's values differ; None if its sentence says that, or if it expects no value."""
-    expected, found = check.expected, None
+def told_of(check: Check) -> tuple[str, Difference | None]:
+    """Return what reports tell of a failed check: its sentence, and how its values differ.
+
+    There is no difference if no value is expected, or the sentence holds values that are not compared part by part.
+    There is no sentence if it says only what the difference shows.
+    """
+    expected, problem = check.expected, check.problem or UNTOLD
+    if check.name in _RULES:
+        return problem, None
+    says_it_all = all(shown(plain(value)) in check.problem for value in (expected, check.actual))
+    found = None
     if isinstance(expected, dict) and expected.keys() == {"equals"}:
         found = difference(expected["equals"], check.actual)
-    elif not is_matcher(expected) and check.name not in _RULES:
+    elif not is_matcher(expected):
         found = difference(expected, check.actual)
-    if found is None and expected is not None and check.name not in _RULES and not says_it_all(check):
-        return ValueDiff((ValueChange(path="", kind="changed", expected=expected, actual=check.actual),))
-    return found
-
-
-def says_it_all(check: Check) -> bool:
-    """Return whether a check's sentence holds both values, whole or shortened."""
-    return all(shown(plain(value)) in check.problem for value in (check.expected, check.actual))
+    if found is not None:
+        return "" if says_it_all else problem, found
+    if expected is None or says_it_all:
+        return problem, None
+    return problem, ValueDiff((ValueChange(path="", kind="changed", expected=expected, actual=check.actual),))
 
 
 def difference(expected: object, actual: object) -> Difference | None:

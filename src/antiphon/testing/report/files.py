@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from antiphon.testing.outcome import Check, Outcome, Place, Summary, Turn
 from antiphon.testing.report.escaping import indented, line, visible
 from antiphon.testing.report.text import Row, brief, facts, log_rows, problem_rows, turn_rows
+from antiphon.testing.suite.model import Check, Outcome, Place, Summary
+from antiphon.testing.transcript import Turn
 from antiphon.types import JsonObject
 
 VERSION: Final = 1
@@ -151,7 +152,7 @@ def _case(suite: ET.Element, outcome: Outcome, name: str) -> None:
     if outcome.status in {"failed", "broken"}:
         tag = "failure" if outcome.status == "failed" else "error"
         element = ET.SubElement(case, tag, message=brief(outcome), type=outcome.status)
-        element.text = f"{facts(outcome)}\n\n{_text(problem_rows(outcome))}"
+        element.text = f"{line(str(outcome.place))} · {facts(outcome)}\n\n{_text(problem_rows(outcome))}"
     elif outcome.status == "skipped":
         ET.SubElement(case, "skipped", message=brief(outcome))
     if outcome.turns:

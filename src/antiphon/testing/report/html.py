@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from antiphon.testing.outcome import Check, Outcome, Status, Summary, Turn
 from antiphon.testing.report.conversation import ShownField, Step, conversation
 from antiphon.testing.report.diff import (
     Difference,
@@ -20,12 +19,13 @@ from antiphon.testing.report.diff import (
     TextDiff,
     ValueChange,
     ValueDiff,
-    difference_of,
-    says_it_all,
+    told_of,
 )
 from antiphon.testing.report.escaping import counted, duration, fitted, line, shortened, visible
+from antiphon.testing.report.text import MARKS, facts
+from antiphon.testing.suite.model import Check, Outcome, Status, Summary
+from antiphon.testing.transcript import Turn
 
-_MARKS: Final[dict[Status, str]] = {"failed": "✗", "broken": "!", "skipped": "-", "passed": "✓"}
 _LANES: Final = ("user", "client", "server")
 _ABSENT: Final = '<td class="absent">nothing</td>'
 _MOST_LETTERS: Final = 20_000
@@ -99,7 +99,7 @@ def _bar(summary: Summary) -> str:
 
 
 def _tools(summary: Summary) -> str:
-    buttons = "".join(_switch(status, summary.count(status)) for status in _MARKS if summary.count(status))
+    buttons = "".join(_switch(status, summary.count(status)) for status in MARKS if summary.count(status))
     return (
         '<div class="tools hidden" role="toolbar" aria-label="Which tests are shown">'
         f'{buttons}<input type="search" id="search" placeholder="Search ( / )" aria-label="Search in the tests">'
@@ -111,7 +111,7 @@ def _tools(summary: Summary) -> str:
 def _switch(status: Status, count: int) -> str:
     return (
         f'<button type="button" class="{status}" data-status="{status}" aria-pressed="true">'
-        f"<b>{_MARKS[status]} {count}</b> {status}</button>"
+        f"<b>{MARKS[status]} {count}</b> {status}</button>"
     )
 
 
@@ -128,17 +128,12 @@ def _test(outcome: Outcome) -> str:
     is_open = " open" if outcome.status in {"failed", "broken"} else ""
     return (
         f'<details class="test {outcome.status}" data-status="{outcome.status}"{is_open}>'
-        f'<summary><span class="mark" aria-hidden="true">{_MARKS[outcome.status]}</span>'
+        f'<summary><span class="mark" aria-hidden="true">{MARKS[outcome.status]}</span>'
         f'<span class="unseen">{outcome.status}: </span>{_element("span", line(outcome.name), {"class": "name"})}'
         f"{''.join(_element('span', line(tag), {'class': 'tag'}) for tag in outcome.tags)}"
-        f"{_element('span', _facts(outcome), {'class': 'facts'})}</summary>"
+        f"{_element('span', facts(outcome), {'class': 'facts'})}</summary>"
         f'<div class="body">{"".join(_test_body(outcome))}</div></details>\n'
     )
-
-
-def _facts(outcome: Outcome) -> str:
-    rounds = counted(len(outcome.turns), "round") if outcome.turns else ""
-    return " · ".join(filter(None, [line(outcome.era), rounds, duration(outcome.seconds)]))
 
 
 def _test_body(outcome: Outcome) -> Iterator[str]:
@@ -159,9 +154,8 @@ def _test_body(outcome: Outcome) -> Iterator[str]:
 
 def _check(check: Check) -> str:
     status: Status = "passed" if check.passed else "failed"
-    mark = f'<span class="mark" aria-hidden="true">{_MARKS[status]}</span><span class="unseen">{status}: </span>'
-    found = None if check.passed else difference_of(check)
-    problem = "" if found is not None and says_it_all(check) else check.problem
+    mark = f'<span class="mark" aria-hidden="true">{MARKS[status]}</span><span class="unseen">{status}: </span>'
+    problem, found = (check.problem, None) if check.passed else told_of(check)
     told = f'{mark} {_element("code", check.name)} <span class="said">{_text(problem)}</span>'
     place = f' <span class="place mono">{_text(str(check.place))}</span>' if check.place and not check.passed else ""
     return f'<li class="{status}">{told}{place}{_difference(found)}</li>'

@@ -9,9 +9,9 @@ from typing import Final, Literal
 from rich.console import Console
 from rich.text import Text
 
-from antiphon.testing.outcome import Outcome, Status, Summary
 from antiphon.testing.report.escaping import counted, duration, line
-from antiphon.testing.report.text import Row, Span, facts, outcome_rows, turn_rows
+from antiphon.testing.report.text import MARKS, Row, Span, facts, outcome_rows, turn_rows
+from antiphon.testing.suite.model import Outcome, Status, Summary
 
 WIDTH: Final = 100
 """Columns of a report that no terminal shows."""
@@ -31,11 +31,11 @@ _STYLES: Final = {
     "good-mark": "bold black on green",
     "bad-mark": "bold black on red",
 }
-_STATUSES: Final[dict[Status, tuple[str, str]]] = {
-    "failed": ("✗", "red"),
-    "broken": ("!", "yellow"),
-    "skipped": ("-", "bright_black"),
-    "passed": ("✓", "green"),
+_COLOURS: Final[dict[Status, str]] = {
+    "failed": "red",
+    "broken": "yellow",
+    "skipped": "bright_black",
+    "passed": "green",
 }
 _ASCII: Final = str.maketrans({"✓": "+", "✗": "x", "▶": ">", "◀": "<", "─": "-", "│": "|", "·": "-", "…": "."})
 
@@ -59,22 +59,26 @@ def console() -> Console:
     ``FORCE_COLOR`` adds them elsewhere: CI logs show colours.
     """
     on_stdout = Console(highlight=False, emoji=False, markup=False)
-    if not on_stdout.is_terminal and "COLUMNS" not in os.environ:
-        on_stdout.width = WIDTH
+    if not on_stdout.is_terminal:
+        # Set once: rich would ask the system for each line.
+        on_stdout.width = on_stdout.width if "COLUMNS" in os.environ else WIDTH
     return on_stdout
 
 
 class ReportPrinter:
     """Print a run while it goes on."""
 
-    def __init__(self, console: Console, *, verbose: bool = False) -> None:
+    def __init__(self, console: Console, *, quiet: bool = False, verbose: bool = False) -> None:
         self._console = console
+        self._quiet = quiet
         self._verbose = verbose
         self._suite: str | None = None
         self._encoding = console.encoding
 
     def ended(self, outcome: Outcome) -> None:
-        """Print the line of a test that has ended, below the name of its suite."""
+        """Print the line of a test that has ended, below the name of its suite; if quiet, only one that failed."""
+        if self._quiet and outcome.status not in {"failed", "broken"}:
+            return
         if outcome.suite != self._suite:
             if self._suite is not None:
                 self._print(Text())
@@ -94,7 +98,7 @@ class ReportPrinter:
         self._print(self._counts(summary))
 
     def _headline(self, outcome: Outcome) -> Text:
-        mark, style = _STATUSES[outcome.status]
+        mark, style = MARKS[outcome.status], _COLOURS[outcome.status]
         head = Text(f"{_INDENT}{self._encoded(mark)} ", style)
         name = Text(self._encoded(line(outcome.name)), "" if outcome.status == "passed" else style)
         if outcome.status == "skipped" and outcome.problem:
@@ -105,14 +109,16 @@ class ReportPrinter:
         return Text.assemble(head, name, " " * (room + 2 - name.cell_len), (about, "dim"))
 
     def _details(self, outcome: Outcome) -> None:
-        _, style = _STATUSES[outcome.status]
+        style = _COLOURS[outcome.status]
         title = Text(f"{self._encoded('──')} {outcome.status} ", style)
         title.append(self._encoded(line(outcome.name)), f"bold {style}")
         self._shorten(title, self._console.width - 4)
         title.append(" " + self._encoded("─") * (self._console.width - title.cell_len - 1), style)
         self._print(Text())
         self._print(title)
-        self._rows([Row(Span(""), (Span(facts(outcome), "dim"),), "│ "), Row(Span(""))])
+        self._rows(
+            [Row(Span(""), (Span(f"{line(str(outcome.place))} · {facts(outcome)}", "dim"),), "│ "), Row(Span(""))]
+        )
         self._rows(outcome_rows(outcome), indent=_INDENT)
 
     def _rows(self, rows: Iterable[Row], *, indent: str = "") -> None:
@@ -134,7 +140,7 @@ class ReportPrinter:
     def _counts(self, summary: Summary) -> Text:
         counts = Counter(outcome.status for outcome in summary.outcomes)
         told = Text()
-        for status, (_, style) in _STATUSES.items():
+        for status, style in _COLOURS.items():
             if counts[status]:
                 told.append(", " if told else "").append(f"{counts[status]:,} {status}", f"bold {style}")
         if not told:
@@ -154,7 +160,11 @@ class ReportPrinter:
 
     def _print(self, text: Text) -> None:
         text.rstrip()
-        self._console.print(text, soft_wrap=True, highlight=False)
+        if self._console.is_terminal or self._console.color_system is not None:
+            self._console.print(text, soft_wrap=True, highlight=False)
+        else:
+            # There is nothing to style, and rich would take longer than the tests.
+            self._console.file.write(f"{text.plain}\n")
 
 
 def _about(outcome: Outcome, *, is_narrow: bool) -> str:

@@ -5,21 +5,23 @@ from typing import Final, Literal
 
 import msgspec
 
-from antiphon.testing.outcome import Check, Outcome, Turn
 from antiphon.testing.report.conversation import Step, conversation
 from antiphon.testing.report.diff import (
+    UNTOLD,
     Difference,
     DiffLine,
     TextDiff,
     ValueChange,
     ValueDiff,
-    difference_of,
-    says_it_all,
+    told_of,
 )
 from antiphon.testing.report.escaping import compact, counted, duration, fitted, line, shortened, visible
+from antiphon.testing.suite.model import Check, Outcome, Status
+from antiphon.testing.transcript import Turn
 
 Style = Literal["", "strong", "dim", "good", "bad", "odd", "client", "server", "user", "bad-mark", "good-mark"]
 
+MARKS: Final[dict[Status, str]] = {"failed": "✗", "broken": "!", "skipped": "-", "passed": "✓"}
 LOG_LINES: Final = 20
 _ONE_LINE: Final = 90
 """Letters of JSON that are written on one line."""
@@ -54,16 +56,17 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def facts(outcome: Outcome) -> str:
-    """Return where a test stands and how it went, on one line."""
-    known = [str(outcome.place), outcome.era, counted(len(outcome.turns), "round") if outcome.turns else ""]
-    return " · ".join(filter(None, map(line, [*known, duration(outcome.seconds)])))
+    """Return how a test went, on one line."""
+    rounds = counted(len(outcome.turns), "round") if outcome.turns else ""
+    return " · ".join(filter(None, [line(outcome.era), rounds, duration(outcome.seconds)]))
 
 
 def brief(outcome: Outcome) -> str:
     """Return what is wrong, on one line."""
     if outcome.problem:
         return line(outcome.problem)
-    return "; ".join(f"{line(check.name)}: {line(_problem(check))}" for check in outcome.failures) or outcome.status
+    told = (f"{line(check.name)}: {line(check.problem or UNTOLD)}" for check in outcome.failures)
+    return "; ".join(told) or outcome.status
 
 
 def outcome_rows(outcome: Outcome) -> Iterator[Row]:
@@ -139,8 +142,7 @@ def problem_rows(outcome: Outcome) -> Iterator[Row]:
 
 
 def _check(check: Check) -> Iterator[Row]:
-    found = difference_of(check)
-    problem = "" if found is not None and says_it_all(check) else _problem(check)
+    problem, found = told_of(check)
     first, *rest = visible(shortened(problem, letters=_LONGEST_PROBLEM, lines=_MOST_LINES * 3)).split("\n")
     told = Span(f"  {line(first)}" if first else "")
     place = Span(f"  {line(str(check.place))}" if check.place else "", "dim")
@@ -148,10 +150,6 @@ def _check(check: Check) -> Iterator[Row]:
     yield from (_barred(Span(text)) for text in rest)
     if found is not None:
         yield from _difference(found)
-
-
-def _problem(check: Check) -> str:
-    return check.problem or "is not as expected"
 
 
 def _difference(found: Difference) -> Iterator[Row]:

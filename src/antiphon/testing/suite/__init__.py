@@ -8,16 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from antiphon.testing.outcome import Check, Outcome, Place, Summary, Turn
     from antiphon.testing.snapshots import Snapshots
     from antiphon.testing.suite.document import Problem, SuiteBroken
     from antiphon.testing.suite.format import schema
     from antiphon.testing.suite.loading import find_suites, load, load_all, loads
-    from antiphon.testing.suite.model import Case, Suite, Target
+    from antiphon.testing.suite.model import Case, Check, Outcome, Place, Selection, Suite, Summary, Target
     from antiphon.testing.suite.runner import Running, Settings, run
-    from antiphon.testing.suite.selection import Selection
     from antiphon.testing.suite.server import Unstarted
     from antiphon.testing.suite.starter import starting_suite
+    from antiphon.testing.transcript import Turn
 
 __all__ = [
     "Case",
@@ -44,27 +43,14 @@ __all__ = [
     "starting_suite",
 ]
 
-_HOMES = {
-    "format": ("schema",),
-    "server": ("Unstarted",),
-    "loading": ("find_suites", "load", "load_all", "loads"),
-    "antiphon.testing.outcome": ("Check", "Outcome", "Place", "Summary", "Turn"),
-    "document": ("Problem", "SuiteBroken"),
-    "runner": ("Running", "Settings", "run"),
-    "selection": ("Selection",),
-    "antiphon.testing.snapshots": ("Snapshots",),
-    "starter": ("starting_suite",),
-    "model": ("Case", "Suite", "Target"),
-}
-_HOME_OF = {
-    name: module if "." in module else f"{__name__}.{module}" for module, names in _HOMES.items() for name in names
-}
+# As in `antiphon.testing`: a name is loaded when it is first used. The parts of this package use each other.
+_HOMES = ("model", "document", "format", "loading", "server", "runner", "starter")
 
 
 def __getattr__(name: str) -> object:
-    # The parts of this package are used by what the runner is made of: nothing is loaded before it is wanted.
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+    for home in _HOMES if name in __all__ else ():
+        module = import_module(f"{__name__}.{home}")
+        if hasattr(module, name):
+            value = globals()[name] = getattr(module, name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,11 +13,10 @@ from antiphon.client.client import Client
 from antiphon.client.requests import Requests
 from antiphon.errors import CallFailed, CallTimeout, CannotAnswer, PeerBroken, Refused, RoundsExceeded
 from antiphon.rounds.loop import MAX_ROUNDS
-from antiphon.testing.answers import Script, keyless_in, request_of
+from antiphon.testing.answers import Script, asked_in, keyless_in, request_of
 from antiphon.testing.json_paths import ABSENT
-from antiphon.testing.outcome import Turn
 from antiphon.testing.suite.model import Case, Responder
-from antiphon.testing.transcript import Recorded
+from antiphon.testing.transcript import Recorded, Turn
 from antiphon.transports.link import Link
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import METHODS, REVISION
@@ -88,7 +87,7 @@ _ENVELOPE = frozenset({"_meta", "resultType", "ttlMs", "cacheScope"})
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an expectation can look at."""
+    """What came of a call: all that an expectation can look at, and the problem if the call did not end."""
 
     method: str
     result: JsonObject | None = None
@@ -96,6 +95,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...] = ()
     names: Mapping[str, str] = {}
     """What the test calls the questions of an older server, which have no keys of their own."""
+    unused: tuple[str, ...] = ()
+    """Answers that must be used and were not, or not all of them; in words."""
+    problem: str = ""
 
     @property
     def seconds(self) -> float:
@@ -110,12 +112,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def asked(self) -> list[tuple[str, str]]:
         """The key and the message of each question, in their order."""
-        return [
-            (self.names.get(key, key), _message(request))
-            for turn in self.turns
-            if turn.method == self.method
-            for key, request in turn.questions.items()
-        ]
+        return [(self.names.get(asked, asked), asked.message) for asked in asked_in(self.turns)]
 
     @property
     def is_error(self) -> bool:
@@ -163,22 +160,7 @@ def _text_of(item: Any) -> list[str]:
     return [text] if isinstance(text, str) else []
 
 
-def _message(request: Any) -> str:
-    params = request.get("params") if isinstance(request, dict) else None
-    message = params.get("message") if isinstance(params, dict) else None
-    return message if isinstance(message, str) else ""
-
-
 # --- the call -----------------------------------------------------------------------------------------------------
-
-
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a call: what was seen, and the problem if it did not end."""
-
-    seen: Seen
-    problem: str = ""
-    unused: tuple[str, ...] = ()
-    """Answers that must be used and were not, or not all of them; in words."""
 
 
 def script_of(case: Case) -> Script:
@@ -233,15 +215,16 @@ class SuiteClient(Client):
         await self._requests.send_as_written(method, params)
 
 
-async def attempt(case: Case, client: SuiteClient, *, keyless: bool = False) -> Attempt:
+async def attempt(case: Case, client: SuiteClient, *, keyless: bool = False) -> Seen:
     """Make the call, answer what it asks, and note all of it. Nothing that a server does is raised."""
     script = script_of(case)
     own = copy(client)
     own.prepare(script, timeout=case.timeout, max_rounds=case.max_rounds)
     problem = ""
+    names: dict[str, str] = {}
     with client.transcript.noting() as turns:
-        is_keyless = keyless_in(turns) if keyless else None
-        script.keyless = is_keyless or False
+        is_keyless = keyless_in(turns)
+        script.keyless = is_keyless if keyless else False
         try:
             await _call(case, own)
         except Refused:
@@ -250,29 +233,35 @@ async def attempt(case: Case, client: SuiteClient, *, keyless: bool = False) -> 
             problem = _explained(fault, case)
             # Simple servers do one thing at a time: let this one hear that no answer comes before the next call does.
             await asyncio.sleep(0)
-    seen = _seen(case, tuple(turns), is_done=not problem)
-    if is_keyless is not None:
-        used = {asked.key: asked.used for asked in script.asked if asked.used and is_keyless(asked)}
-        seen = msgspec.structs.replace(seen, names=used)
-    unused = _unused(case, script) if case.needed_answers else ()
-    return Attempt(seen=seen, problem=problem or _malformed(seen), unused=unused)
-
-
-def _unused(case: Case, script: Script) -> tuple[str, ...]:
-    unused = zip(script.unused, script.told_unused, strict=True)
-    return tuple(told for name, told in unused if name in case.needed_answers)
+    if keyless:
+        names = {asked.key: asked.used for asked in script.asked if asked.used and is_keyless(asked)}
+    # A call that did not come to an end has neither a result nor an error.
+    last = None if problem else next((turn for turn in reversed(turns) if turn.method == case.method), None)
+    unused: list[str] = []
+    if case.needed_answers and script.unused:
+        told = zip(script.unused, script.told_unused, strict=True)
+        unused = [words for name, words in told if name in case.needed_answers]
+    return Seen(
+        method=case.method,
+        result=None if last is None else last.result,
+        error=None if last is None else last.error,
+        turns=tuple(turns),
+        names=names,
+        unused=tuple(unused),
+        problem=problem or _malformed(case.method, None if last is None else last.result),
+    )
 
 
 _CONTENT: Final = {"tools/call": "content", "prompts/get": "messages", "resources/read": "contents"}
 """The list that a result must have (2026-07-28, server/tools, server/prompts, server/resources)."""
 
 
-def _malformed(seen: Seen) -> str:
+def _malformed(method: str, result: JsonObject | None) -> str:
     """Return what is wrong with a result; empty if nothing is."""
-    name = _CONTENT.get(seen.method, "")
-    if not name or seen.result is None or isinstance(seen.result.get(name), list):
+    name = _CONTENT.get(method, "")
+    if not name or result is None or isinstance(result.get(name), list):
         return ""
-    return f"The server's result is malformed: it has no list {name!r}, which every result of {seen.method} has"
+    return f"The server's result is malformed: it has no list {name!r}, which every result of {method} has"
 
 
 async def _call(case: Case, client: SuiteClient) -> None:
@@ -291,14 +280,6 @@ def _wired(case: Case) -> JsonObject:
         return case.params
     texts = {name: value if isinstance(value, str) else _json(value) for name, value in arguments.items()}
     return {**case.params, "arguments": texts}
-
-
-def _seen(case: Case, turns: tuple[Turn, ...], *, is_done: bool) -> Seen:
-    """Return what a call showed; its result and its error only if it came to an end."""
-    for turn in reversed(turns) if is_done else ():
-        if turn.method == case.method:
-            return Seen(method=case.method, result=turn.result, error=turn.error, turns=turns)
-    return Seen(method=case.method, turns=turns)
 
 
 def _explained(fault: CallFailed, case: Case) -> str:

@@ -13,10 +13,9 @@ import msgspec
 
 from antiphon.shapes import raw_shape
 from antiphon.testing.json_paths import ABSENT, read_path
-from antiphon.testing.outcome import Check, Place
 from antiphon.testing.snapshots import Snapshots, without
 from antiphon.testing.suite.attempt import Seen
-from antiphon.testing.suite.model import Case, Expectation
+from antiphon.testing.suite.model import Capture, Case, Check, Expectation, Place
 
 LONGEST: Final = 200
 """Characters of a value that a message shows; reports show the whole."""
@@ -171,7 +170,7 @@ _ABOUT_RESULT: Final = frozenset({"text", "structured", "result", "schema", "isE
 
 
 def checks(case: Case, seen: Seen, snapshots: Snapshots) -> list[Check]:
-    """Check every expectation of a case, and the two that hold unless it says otherwise: no error, no failed tool."""
+    """Check every expectation of a case, and what holds unless it says otherwise: no error, no unused answer."""
     # `error: false` says what is expected anyway.
     expected = {each.name for each in case.expect if each.name != "error" or each.value is not False}
     made: list[Check] = []
@@ -185,7 +184,37 @@ def checks(case: Case, seen: Seen, snapshots: Snapshots) -> list[Check]:
             made += _KINDS[each.name](each, seen, snapshots, case)
         elif "error" in expected:
             made.append(_check(each.name, "There is no result: the server refused", each.value, None, each.place))
+    # A call that failed may not have got so far as to ask.
+    if seen.unused and (not seen.has_failed or all(check.passed for check in made)):
+        asked = ", ".join(repr(key) for key, _ in seen.asked) or "nothing"
+        why = (
+            f"Answers that were not asked for: {', '.join(seen.unused)}. The server asked {asked}."
+            " ('unusedResponses: ignore' allows it)"
+        )
+        made.append(_check("inputResponses", why, None, None, case.place))
     return made
+
+
+def captured(case: Case, seen: Seen, values: dict[str, object]) -> list[Check]:
+    """Keep the values that a test captures; return a failed check for each that is not there."""
+    failed: list[Check] = []
+    for name, capture in case.capture.items():
+        found = _sought(capture, seen)
+        if found is ABSENT:
+            where = capture.pattern or (capture.path.text if capture.path else "")
+            why = f"There is nothing to capture as {name!r}: {capture.source} has no {where}"
+            failed.append(_check(f"capture.{name}", why, None, seen.essence, capture.place))
+        else:
+            values[name] = found
+    return failed
+
+
+def _sought(capture: Capture, seen: Seen) -> object:
+    if capture.source == "text":
+        found = re.search(capture.pattern, seen.text) if isinstance(seen.text, str) else None
+        return ABSENT if found is None else found[1] if found.re.groups else found[0]
+    assert capture.path is not None
+    return capture.path.find(seen.structured if capture.source == "structured" else seen.result)
 
 
 def _check(name: str, problem: str, expected: object, actual: object, place: Place) -> Check:

@@ -11,7 +11,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from antiphon.errors import AntiphonError
-from antiphon.testing.outcome import Place
+from antiphon.testing.suite.model import Place
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -252,10 +252,40 @@ CAPTURE: Final = Fixed(
     },
     one_of=("result", "structured", "text"),
 )
-ANSWERS: Final = Mapped(of=ANYTHING)
+_ANSWER: Final = Fixed(
+    title="an answer",
+    keys={
+        "id": Key(TEXT_, "The question's key.", needed=True),
+        "value": Key(ANYTHING, "The answer.", needed=True),
+    },
+)
+
+
+class AnswersRule(msgspec.Struct, frozen=True):
+    """Answers by the question's key, or a list of ``{id, value}``. Reads to a map."""
+
+    def read(self, node: Node, page: Document) -> Any:
+        read = _ANSWER_FORMS.read(node, page)
+        if not isinstance(read, list):
+            return read
+        made: dict[str, Any] = {}
+        count = len(page.problems)
+        for answer in read:
+            key = answer.values["id"]
+            if key in made:
+                page.wrong(answer.nodes["id"], f"{key!r} is answered twice: give a list of values, one for each time")
+            made[key] = answer.values["value"]
+        return WRONG if len(page.problems) > count else made
+
+    def schema(self) -> JsonObject:
+        return _ANSWER_FORMS.schema()
+
+
+_ANSWER_FORMS: Final = ByKind({MAP: Mapped(of=ANYTHING), LIST: Listed(of=_ANSWER)})
+ANSWERS: Final = AnswersRule()
 _ABOUT_ANSWERS: Final = (
     "Answers by the question's key: content to accept; accept, decline or cancel; {sample: text}; {roots: [uri]};"
-    " or a list, one for each time it is asked."
+    " or a list, one for each time it is asked. Or a list of {id:, value:}."
 )
 
 _SHARED: Final = {

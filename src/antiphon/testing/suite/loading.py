@@ -11,11 +11,10 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from antiphon.shapes import raw_shape
 from antiphon.testing.json_paths import read_path
-from antiphon.testing.outcome import Place
 from antiphon.testing.suite.document import Document, Problem, SuiteBroken, nearest, read_document
 from antiphon.testing.suite.format import DEFAULT_STARTUP, DEFAULT_TIMEOUT, SUITE
 from antiphon.testing.suite.grammar import WRONG, Fields
-from antiphon.testing.suite.model import Capture, Case, Expectation, Responder, Suite, Target
+from antiphon.testing.suite.model import Capture, Case, Expectation, Place, Responder, Suite, Target
 from antiphon.testing.suite.variables import filled, missing_environment, names_in
 from antiphon.types import JsonObject
 
@@ -83,7 +82,7 @@ def _read(page: Document, given: Mapping[str, object]) -> Suite:
     page.finish()
     assert root is not None
     fields = SUITE.read(root, page)
-    references = References(page, root, given, os.environ) if "${" in page.text else None
+    references = References(page, root, given) if "${" in page.text else None
     made = None if fields is WRONG else _Builder(page, fields, given, references).suite()
     page.finish()
     assert made is not None, "what is wrong has a reason"
@@ -104,11 +103,10 @@ class Uses(NamedTuple):
 class References:
     """What each call of a suite refers to, by its number. An unknown variable is a problem of the document."""
 
-    def __init__(self, page: Document, root: Node, given: Iterable[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, page: Document, root: Node, given: Iterable[str]) -> None:
         self.used: dict[str, list[Uses]] = {"setup": [], "tests": []}
         self._page = page
         self._known = set(given)
-        self._environment = environment
         if isinstance(root, MappingNode):
             self._read(root)
 
@@ -134,7 +132,7 @@ class References:
                 if name not in self._known:
                     hint = nearest(name, self._known) or "; variables come from 'variables' and from 'capture' above"
                     self._page.wrong(scalar, f"There is no variable {name!r} here{hint}")
-            for name in missing_environment(scalar.value, self._environment):
+            for name in missing_environment(scalar.value):
                 self._page.wrong(
                     scalar, f"The environment has no {name}; ${{env:{name}:-something}} says what holds without it"
                 )
@@ -214,7 +212,7 @@ class _Builder:
         made: JsonObject = {}
         for name, value in variables.items():
             try:
-                made[name] = filled(value, made, os.environ)
+                made[name] = filled(value, made)
             except KeyError as missing:
                 node = self._fields.nodes.get("variables")
                 where = node if node is None else _value_in(node, name)
@@ -235,7 +233,7 @@ class _Builder:
     # --- the server -----------------------------------------------------------------------------------------------
 
     def _target(self, said: Fields) -> Target:
-        values: dict[str, Any] = filled(said.values, self._variables, os.environ)
+        values: dict[str, Any] = filled(said.values, self._variables)
         command = values.get("command", ())
         folder = self._folder / values["cwd"] if "cwd" in values else self._folder
         if "cwd" in values and not folder.is_dir():

@@ -1,7 +1,6 @@
 """The runner: runs suites against their servers, one after another or several at a time."""
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,21 +14,14 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.loading import load_fresh
-from antiphon.server.dispatch import Service
-from antiphon.testing.json_paths import ABSENT
-from antiphon.testing.outcome import Check, Outcome, Status, Summary
-from antiphon.testing.servers import Connection
 from antiphon.testing.snapshots import Snapshots
-from antiphon.testing.suite.attempt import Attempt, Seen, attempt, script_of
-from antiphon.testing.suite.checks import checks
-from antiphon.testing.suite.model import Capture, Case, Responder, Suite
-from antiphon.testing.suite.selection import Selection
+from antiphon.testing.suite.attempt import Seen, attempt, script_of
+from antiphon.testing.suite.checks import captured, checks
+from antiphon.testing.suite.model import Case, Check, Era, Outcome, Responder, Selection, Status, Suite, Summary
 from antiphon.testing.suite.server import SuiteServer, Unstarted, printed
 from antiphon.testing.suite.variables import filled
 
 OnOutcome = Callable[[Outcome], None]
-Era = Literal["auto", "modern", "legacy"]
 EVERYTHING: Final = Selection()
 
 
@@ -53,6 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every round is run twice, and on a fresh server, and compared."""
     effects: Sequence[str] = ()
     """Functions that must not run in several rounds, by name, for ``replay_safety``."""
+    ignore: Sequence[str] = ()
+    """What ``replay_safety`` does not report: ``socket.connect``, ``notes.py:12``, or all of ``clock``."""
 
     def __post_init__(self) -> None:
         if self.replay_safety and (self.replay is not None or self.era == "legacy"):
@@ -63,15 +57,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Running:
     """A suite whose server runs: ``async with Running(suite) as running: await running.run(case)``."""
 
-    def __init__(
-        self, suite: Suite, *, era: Literal["auto", "modern", "legacy"] = "auto", settings: Settings | None = None
-    ) -> None:
+    def __init__(self, suite: Suite, *, era: Era = "auto", settings: Settings | None = None) -> None:
         self.suite = suite
         self.settings = settings or Settings()
         self.values: dict[str, object] = dict(suite.variables)
         """Variables, and what was captured so far."""
         self.snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
-        self._era: Era = era
+        self._era = era
         self._exits = AsyncExitStack()
         self._server: SuiteServer | None = None
 
@@ -144,20 +136,18 @@ class Running:
         mark, begun = server.mark(), perf_counter()
         # A recording of the older era answers as a modern server does, and its questions still have no keys.
         keyless = self._era == "legacy" or server.revision < "2026"
-        made = await attempt(case, server.client, keyless=keyless)
+        seen = await attempt(case, server.client, keyless=keyless)
         found: list[Check] = []
-        problem = made.problem
+        problem = seen.problem
         try:
             if not problem:
-                found += checks(case, made.seen, self.snapshots)
-                if made.unused:
-                    found += _unused(case, made, found)
+                found += checks(case, seen, self.snapshots)
                 if case.capture:
-                    found += _captured(case, made.seen, values)
+                    found += captured(case, seen, values)
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
             problem = str(fault)
-        if self.settings.replay_safety and not problem and self._is_replayed(made, server):
-            found.append(await _replay_safety(case, server, self.settings.effects, may_fail=made.seen.has_failed))
+        if self.settings.replay_safety and not problem and self._is_replayed(seen, server):
+            found.append(await _replay_safety(case, server, self.settings, may_fail=seen.has_failed))
         drifts = server.drifts()
         if drifts:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
@@ -171,15 +161,15 @@ class Running:
             "broken" if problem else "passed" if passed else "failed",
             era=server.revision,
             checks=tuple(found),
-            turns=made.seen.turns,
+            turns=seen.turns,
             problem=problem,
             log="" if passed else server.log(mark),
             seconds=perf_counter() - begun,
         )
 
-    def _is_replayed(self, made: Attempt, server: SuiteServer) -> bool:
+    def _is_replayed(self, seen: Seen, server: SuiteServer) -> bool:
         """Return whether a live server has run something again: a call that took one request was run once."""
-        return made.seen.rounds > 1 and server.revision >= "2026" and self.settings.replay is None
+        return seen.rounds > 1 and server.revision >= "2026" and self.settings.replay is None
 
     # --- before a test --------------------------------------------------------------------------------------------
 
@@ -202,10 +192,7 @@ class Running:
             case = msgspec.structs.replace(case, timeout=self.settings.timeout)
         if not case.refers:
             return case
-
-        def fill(value: Any) -> Any:
-            return filled(value, values, os.environ)
-
+        fill = partial(filled, known=values)
         return msgspec.structs.replace(
             case,
             method=str(fill(case.method)),
@@ -238,61 +225,24 @@ def _responder(fill: Callable[[Any], Any], responder: Responder) -> Responder:
     return Responder(url=str(fill(responder.url)), headers=fill(responder.headers), timeout=responder.timeout)
 
 
-def _unused(case: Case, made: Attempt, found: list[Check]) -> list[Check]:
-    """Return a failed check for answers that were not asked for: the test does not do what its author meant."""
-    if made.seen.has_failed and not all(check.passed for check in found):
-        return []  # a call that failed did not get so far
-    asked = ", ".join(repr(key) for key, _ in made.seen.asked) or "nothing"
-    why = (
-        f"Answers that were not asked for: {', '.join(made.unused)}. The server asked {asked}."
-        " ('unusedResponses: ignore' allows it)"
-    )
-    return [Check(name="inputResponses", passed=False, problem=why, place=case.place)]
-
-
-async def _replay_safety(case: Case, server: SuiteServer, effects: Sequence[str], *, may_fail: bool) -> Check:
+async def _replay_safety(case: Case, server: SuiteServer, settings: Settings, *, may_fail: bool) -> Check:
     """Check whether a test's call is safe to replay. It is made several times more, on servers of its own."""
     from antiphon.testing.replay_safety import check_replay_safety  # 40 ms, and few runs want it
 
-    target, app = server.target, server.target.app
-    if target.url or not app:
-        where: object = Connection(
-            target=target.url or server.command(), headers=target.headers, env=server.environment, cwd=target.cwd
-        )
-    else:
-        where = partial(load_fresh, app, target.cwd, Service)
     call = {"method": case.method, "params": case.params}
     try:
         report = await check_replay_safety(
-            where, call, script_of(case), effects=effects, max_rounds=case.max_rounds, may_fail=may_fail
+            server.reached_by(),
+            call,
+            script_of(case),
+            effects=settings.effects,
+            ignore=settings.ignore,
+            max_rounds=case.max_rounds,
+            may_fail=may_fail,
         )
     except (AntiphonError, ValueError, TypeError) as fault:
         return Check(name="replay safety", passed=False, problem=f"It cannot be checked: {fault}", place=case.place)
     return Check(name="replay safety", passed=report.ok, problem="" if report.ok else str(report), place=case.place)
-
-
-def _captured(case: Case, seen: Seen, values: dict[str, object]) -> list[Check]:
-    """Keep the values that a test captures; return a failed check for each that is not there."""
-    failed: list[Check] = []
-    for name, capture in case.capture.items():
-        found = _sought(capture, seen)
-        if found is ABSENT:
-            where = capture.pattern or (capture.path.text if capture.path else "")
-            why = f"There is nothing to capture as {name!r}: {capture.source} has no {where}"
-            failed.append(
-                Check(name=f"capture.{name}", passed=False, problem=why, actual=seen.essence, place=capture.place)
-            )
-        else:
-            values[name] = found
-    return failed
-
-
-def _sought(capture: Capture, seen: Seen) -> object:
-    if capture.source == "text":
-        found = re.search(capture.pattern, seen.text) if isinstance(seen.text, str) else None
-        return ABSENT if found is None else found[1] if found.re.groups else found[0]
-    assert capture.path is not None
-    return capture.path.find(seen.structured if capture.source == "structured" else seen.result)
 
 
 # --- many ---------------------------------------------------------------------------------------------------------
@@ -313,7 +263,7 @@ async def run(
         _Run(suite, era, chosen, batch)
         for suite in ([suites] if isinstance(suites, Suite) else suites)
         if (chosen := selection.chosen(suite))
-        for era in _eras(suite, settings)
+        for era in suite.eras(settings.era)
     ]
     if settings.jobs == 1:
         for each in runs:
@@ -328,11 +278,6 @@ async def run(
         started=started,
         unstarted=tuple(each.unstarted for each in runs if each.unstarted),
     )
-
-
-def _eras(suite: Suite, settings: Settings) -> list[Era]:
-    era = settings.era or suite.target.era
-    return ["modern", "legacy"] if era == "both" else [era]
 
 
 class _Batch:

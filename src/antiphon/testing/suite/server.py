@@ -9,20 +9,20 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from antiphon import eras
 from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused
 from antiphon.loading import ServerMissing, load_fresh
 from antiphon.server.dispatch import Service
-from antiphon.testing.servers import environment, link_to, shared_key
+from antiphon.testing.servers import Connection, environment, link_to, shared_key
 from antiphon.testing.suite.attempt import SuiteClient
 from antiphon.testing.suite.model import Target
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
-    from antiphon.testing.cassette.replay_link import Player
+    from antiphon.testing.cassette.links import Player
 
 TAIL: Final = 8000
 """Characters of a server's stderr that are kept."""
@@ -109,9 +109,15 @@ class SuiteServer:
         self._player.drifts.clear()
         return told
 
-    def command(self) -> list[str]:
-        """Return what starts the server, with its stderr in the log."""
-        return self._log.kept(_found(self.target.command, self.environment))
+    def reached_by(self) -> Connection:
+        """Return how the server is reached: by its URL, a function that loads the app, or a command."""
+        target = self.target
+        to: object = target.url
+        if target.app:
+            to = partial(load_fresh, target.app, target.cwd, Service)
+        elif not target.url:
+            to = self._log.kept(_found(target.command, self.environment))
+        return Connection(target=to, era=ERAS[self.era], headers=target.headers, env=self.environment, cwd=target.cwd)
 
     # --- starting -------------------------------------------------------------------------------------------------
 
@@ -124,7 +130,7 @@ class SuiteServer:
 
     def _recorded(self, file: Path) -> Link:
         from antiphon.testing.cassette.format import CassetteBroken
-        from antiphon.testing.cassette.replay_link import Player  # few runs replay
+        from antiphon.testing.cassette.links import Player  # few runs replay
 
         if not file.is_file():
             raise Unstarted(f"There is no recording {file}: --record makes it")
@@ -136,26 +142,13 @@ class SuiteServer:
 
     def _connect(self) -> Link:
         try:
-            return self._link_to_target()
+            return self.reached_by().link_to_one(
+                patience=self.target.startup, on_stray_line=lambda line: self.stray.append(line.strip()[:SHOWN])
+            )
         except ServerMissing as missing:
             raise Unstarted(str(missing), missing.log) from None
         except (ValueError, TypeError) as fault:
             raise Unstarted(f"The server did not start: {fault}") from None
-
-    def _link_to_target(self) -> Link:
-        target, era = self.target, ERAS[self.era]
-        if target.url:
-            return eras.connect(target.url, headers=target.headers, era=era, patience=target.startup)
-        if target.app:
-            return eras.connect(load_fresh(target.app, target.cwd, Service), era=era)
-        return eras.connect(
-            self.command(),
-            env=self.environment,
-            cwd=target.cwd,
-            era=era,
-            patience=target.startup,
-            on_stray_line=lambda line: self.stray.append(line.strip()[:SHOWN]),
-        )
 
     async def _greet(self, client: SuiteClient) -> None:
         """Open the connection. A server that answers anything at all has started, even if it refuses."""

@@ -3,6 +3,7 @@
 ``${env:NAME:-otherwise}`` has a default, ``$${`` stands for the two characters themselves.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -22,42 +23,42 @@ def names_in(text: str) -> Iterator[str]:
             yield found["name"]
 
 
-def missing_environment(text: str, environment: Mapping[str, str]) -> list[str]:
+def missing_environment(text: str) -> list[str]:
     """Return the variables of the environment that a text needs and that are not set."""
     found = (match for match in _REFERENCE.finditer(text) if match["env"] is not None and match["default"] is None)
-    return [match["env"] for match in found if match["env"] not in environment]
+    return [match["env"] for match in found if match["env"] not in os.environ]
 
 
-def filled(value: Any, known: Mapping[str, object], environment: Mapping[str, str]) -> Any:
+def filled(value: Any, known: Mapping[str, object]) -> Any:
     """Return a value with its references replaced, at every depth; KeyError for one that is not known.
 
     A text that is nothing but one reference becomes the value itself, whatever its type.
     """
     kind = type(value)
     if kind is str:
-        return _text(value, known, environment) if "${" in value else value
+        return _text(value, known) if "${" in value else value
     if kind is dict:
-        return {_name(name, known, environment): filled(item, known, environment) for name, item in value.items()}
+        return {_name(name, known): filled(item, known) for name, item in value.items()}
     if kind is list:
-        return [filled(item, known, environment) for item in value]
+        return [filled(item, known) for item in value]
     return value
 
 
-def _name(name: Any, known: Mapping[str, object], environment: Mapping[str, str]) -> str:
-    made = filled(name, known, environment)
+def _name(name: Any, known: Mapping[str, object]) -> str:
+    made = filled(name, known)
     return made if isinstance(made, str) else _written(made)
 
 
-def _text(text: str, known: Mapping[str, object], environment: Mapping[str, str]) -> object:
+def _text(text: str, known: Mapping[str, object]) -> object:
     whole = _REFERENCE.fullmatch(text)
     if whole is not None:
-        return _value(whole, known, environment)
-    return _REFERENCE.sub(lambda found: _written(_value(found, known, environment)), text)
+        return _value(whole, known)
+    return _REFERENCE.sub(lambda found: _written(_value(found, known)), text)
 
 
-def _value(found: re.Match[str], known: Mapping[str, object], environment: Mapping[str, str]) -> object:
+def _value(found: re.Match[str], known: Mapping[str, object]) -> object:
     if found["env"] is not None:
-        value = environment.get(found["env"], found["default"])
+        value = os.environ.get(found["env"], found["default"])
         if value is None:
             raise KeyError(f"env:{found['env']}")
         return value
