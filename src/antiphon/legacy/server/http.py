@@ -43,7 +43,7 @@ class LegacyHttp(Dialect):
         *,
         mode: Literal["sessions", "stateless"] = "sessions",
         session_ttl: float = 1800,
-        max_sessions: int = 100_000,
+        max_sessions: int = 10_000,
         event_buffer: int = 1024,
     ) -> None:
         if session_ttl <= 0:

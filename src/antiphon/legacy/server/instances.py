@@ -86,8 +86,8 @@ class InstanceRouter:
         return (session, id_) in self._running
 
     def busy(self) -> set[str]:
-        """The sessions in which a request is under way."""
-        return {session for session, _ in self._running}
+        """The sessions that a request or a stream uses."""
+        return {*self._ending, *(session for session, _ in self._running)}
 
     def was_cancelled(self, session: str, id_: RequestId) -> bool:
         """Whether a request ends because its client cancelled it; its task may then go on."""
