@@ -34,6 +34,7 @@
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 __all__ = [
@@ -73,11 +74,23 @@ class ProtocolError(AntiphonError):
     code: ClassVar[int] = -32603
     default_status: ClassVar[int] = 200
 
-    def __init__(self, message: str, *, data: object = None, status: int | None = None) -> None:
+    headers: Mapping[str, str] = MappingProxyType({})
+    """HTTP headers of a response that refuses a whole request, such as ``WWW-Authenticate``."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        data: object = None,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.data = data
         self.status = self.default_status if status is None else status
+        if headers is not None:
+            self.headers = headers
 
 
 class ParseError(ProtocolError):

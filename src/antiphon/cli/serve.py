@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
@@ -26,7 +25,6 @@ from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.rounds.token import generate_key
 from antiphon.transports.asgi import LOCAL_HOSTS, Endpoint
 from antiphon.transports.serve import SETTINGS
-from antiphon.transports.shutdown import close_subscriptions_on
 
 VARIABLE: Final = "ANTIPHON_SERVE"
 """The environment variable that tells a worker its job."""
@@ -281,8 +279,6 @@ def endpoint() -> Endpoint:
     except click.ClickException as fault:
         fault.show()
         sys.exit(STARTUP_FAILURE)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        close_subscriptions_on(number, built.service)
     # What is loaded now stays loaded: exempt it from garbage collection.
     gc.collect()
     gc.freeze()

@@ -449,6 +449,23 @@ async def test_a_2026_request_touches_nothing_of_the_older_era(app, monkeypatch)
     assert (await http.open(notification("notifications/cancelled", {"requestId": 1})).reply()).status == 202
 
 
+async def test_a_page_of_an_allowed_origin_can_open_a_session_and_read_its_streams(app):
+    page = "https://app.example.com"
+    client = Client(app.asgi(allowed_origins=[page]), headers={"origin": page})
+    asked = await client.open(b"", verb="OPTIONS", headers={"access-control-request-method": "DELETE"}).reply()
+    assert asked.headers["access-control-allow-methods"] == "DELETE, GET, POST"
+    opened = await client.post(initialize())
+    client.headers[SESSION] = opened.headers[SESSION]
+    assert SESSION in opened.headers["access-control-expose-headers"].split(", ")
+    stream = client.listen()
+    await stream.opened()
+    refused = await client.post(request("ping"), headers={SESSION: "unknown"})
+    for response in (asked, opened, stream, refused):
+        assert response.headers["access-control-allow-origin"] == page
+    stream.disconnect()
+    await stream.finished()
+
+
 # --- those who are not served -------------------------------------------------------------------------------------
 
 

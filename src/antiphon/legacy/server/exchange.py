@@ -3,11 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
-from antiphon.errors import ProtocolError
-from antiphon.transports.asgi import Exchange, head
-from antiphon.wire.jsonrpc import encode, error
+from antiphon.transports.asgi import Exchange, Fields
 
 SESSION: Final = b"mcp-session-id"
 _STREAM: Final = [
@@ -17,7 +15,6 @@ _STREAM: Final = [
 ]
 ENDING: Final = 1.0
 """Seconds for the end of a stream to be sent; a client that does not read does not get it."""
-Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class LegacyExchange(Exchange):
@@ -32,23 +29,17 @@ class LegacyExchange(Exchange):
     def is_open(self) -> bool:
         return not self.ended and not self.gone
 
-    async def answer(self, status: int, body: bytes, headers: Headers = ()) -> None:
+    async def reply(self, status: int, body: bytes | None, fields: Fields = ()) -> None:
         """Send the whole response; where a stream has begun, its end."""
         if self.streaming:
             await self.end()
         if not self.is_open:
             return
         self.ended = True
-        start = head(status, len(body))
-        start = [*start, *headers] if headers else start
-        await self._send({"type": "http.response.start", "status": status, "headers": start})
-        await self._send({"type": "http.response.body", "body": body})
+        await self._send_whole(status, body or b"", fields)
 
-    async def answer_json(self, replies: Sequence[bytes], *, batch: bool) -> None:
-        await self.answer(200, b"[" + b",".join(replies) + b"]" if batch else replies[0])
-
-    async def refuse(self, fault: ProtocolError, id_: int | str | None = None) -> None:
-        await self.answer(fault.status, encode(error(id_, fault)))
+    async def reply_json(self, replies: Sequence[bytes], *, batch: bool) -> None:
+        await self.reply(200, b"[" + b",".join(replies) + b"]" if batch else replies[0])
 
     async def begin(self, session: str | None) -> None:
         """Open a stream, and watch for the client's going away."""

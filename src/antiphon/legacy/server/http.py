@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, Final, Literal
 
 from antiphon.errors import InvalidRequest, ProtocolError
@@ -18,6 +18,7 @@ from antiphon.server.dispatch import Service
 from antiphon.server.run import Channel
 from antiphon.stores.store import StoreError
 from antiphon.transports.admission import Accepts
+from antiphon.transports.asgi import Fields
 from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc
 from antiphon.wire.headers import RawHeaders
@@ -148,13 +149,13 @@ class LegacyHttp(Dialect):
     async def _end(self, session: Session, exchange: LegacyExchange) -> None:
         await self.sessions.end(session)
         await self.router.end(session.id)
-        await exchange.answer(204, b"")
+        await exchange.reply(204, b"")
 
     async def _post(self, session: Session, exchange: LegacyExchange, headers: RawHeaders, message: Any) -> None:
         if type(message) is list:
             await self._batch(session, exchange, headers, message)
         elif await self._took(session, message):
-            await exchange.answer(202, b"")
+            await exchange.reply(202, b"")
         elif not self._keeps and _opens(message):
             await self._send(exchange, self._dispatcher.welcome(message, session))
         else:
@@ -172,12 +173,12 @@ class LegacyHttp(Dialect):
             await self.router.cancel(session.id, jsonrpc.cancelled_id(message))
         return True
 
-    async def _send(self, exchange: LegacyExchange, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    async def _send(self, exchange: LegacyExchange, body: bytes, fields: Fields = ()) -> None:
         """Send a reply that no handler has a part in."""
         if exchange.accepts.json:
-            await exchange.answer(200, body, headers)
+            await exchange.reply(200, body, fields)
             return
-        await exchange.begin(next((value.decode() for name, value in headers if name == SESSION), None))
+        await exchange.begin(next((value.decode() for name, value in fields if name == SESSION), None))
         await exchange.event(None, body)
         await exchange.end()
 
@@ -194,7 +195,7 @@ class LegacyHttp(Dialect):
                 raise
             # 2025-11-25, basic/utilities/cancellation: a cancelled request is not answered.
             await reply.close()
-            await exchange.answer(202, b"")
+            await exchange.reply(202, b"")
         finally:
             self.router.done(session.id, id_)
             reply.let_go()
@@ -219,7 +220,7 @@ class LegacyHttp(Dialect):
                 raise InvalidRequest("initialize must not be part of a batch")
             calls.append(message)
         if not calls:
-            await exchange.answer(202, b"")
+            await exchange.reply(202, b"")
             return
         self._check_free(session, [message["id"] for message in calls])
         try:

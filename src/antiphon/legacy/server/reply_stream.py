@@ -94,10 +94,10 @@ class ReplyStream(PushChannel):
         if self._asking:
             await self.take_back()
         if not self.name and not replies:
-            await self._exchange.answer(202, b"")
+            await self._exchange.reply(202, b"")
             return
         if not self.name and self._exchange.accepts.json:
-            await self._exchange.answer_json(replies, batch=batch)
+            await self._exchange.reply_json(replies, batch=batch)
             return
         for reply in replies:
             await self._append(reply, last=reply is replies[-1])
@@ -219,7 +219,7 @@ class StatelessReply(Channel):
 
     async def finish(self, *replies: bytes, batch: bool = False) -> None:
         if not self._exchange.streaming and self._exchange.accepts.json:
-            await self._exchange.answer_json(replies, batch=batch)
+            await self._exchange.reply_json(replies, batch=batch)
             return
         for reply in replies:
             await self._event(reply)
