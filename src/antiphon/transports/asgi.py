@@ -29,7 +29,7 @@ from antiphon.transports.admission import (
     read_accept,
     with_cors,
 )
-from antiphon.transports.shutdown import close_streams_on_signals
+from antiphon.transports.shutdown import cancel_tasks, close_streams_on_signals
 from antiphon.types import JsonObject
 from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc, sse
@@ -86,6 +86,8 @@ class Endpoint:
         self._principal = principal
         self._fallback = fallback
         self.dialect = dialect
+        self.ends_process = False
+        """Whether the process ends with the lifespan, and with code 1 if a handler cannot be cancelled then."""
         self._admitted: dict[tuple[Any, ...], Accepts] = {}
         self._under_way: set[Exchange] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -300,6 +302,8 @@ class Endpoint:
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
                 phase = "shutdown"
+                if self.ends_process:
+                    await cancel_tasks([exchange.task for exchange in self._under_way if exchange.task is not None])
         except Exception:
             log.exception("the server's lifespan failed")
             await send({"type": f"lifespan.{phase}.failed", "message": "the server's lifespan failed: see the log"})

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -62,17 +62,19 @@ async def cancel_other_tasks() -> None:
 
     * 0: told to stop, by a signal or by the end of its input, and every task finished or let itself be cancelled.
     * 1: a task did not let itself be cancelled within ``GRACE`` seconds. The log names it.
-
-    With ``--workers`` and ``--reload``, uvicorn ends the worker that does not stop, and the process that started it
-    ends with 0.
     """
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    if not rest:
+    current = asyncio.current_task()
+    await cancel_tasks([task for task in asyncio.all_tasks() if task is not current])
+
+
+async def cancel_tasks(tasks: "Sequence[asyncio.Task[Any]]") -> None:
+    """Cancel tasks; end the process with code 1 if they do not stop."""
+    if not tasks:
         return
-    for task in rest:
+    for task in tasks:
         if not task.cancelling():
             task.cancel()
-    _, stubborn = await asyncio.wait(rest, timeout=GRACE)
+    _, stubborn = await asyncio.wait(tasks, timeout=GRACE)
     if not stubborn:
         return
     for task in stubborn:
