@@ -34,7 +34,6 @@
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import ClassVar, Literal
 
 __all__ = [
@@ -69,13 +68,13 @@ class AntiphonError(Exception):
 
 
 class ProtocolError(AntiphonError):
-    """A JSON-RPC error. The class gives the code; ``status`` is what HTTP shows beside it."""
+    """A JSON-RPC error. The class gives the code; ``status`` is what HTTP shows beside it.
+
+    ``headers`` are sent where the error refuses a request before it is dispatched, as ``principal=`` may.
+    """
 
     code: ClassVar[int] = -32603
     default_status: ClassVar[int] = 200
-
-    headers: Mapping[str, str] = MappingProxyType({})
-    """HTTP headers of a response that refuses a whole request, such as ``WWW-Authenticate``."""
 
     def __init__(
         self,
@@ -89,8 +88,7 @@ class ProtocolError(AntiphonError):
         self.message = message
         self.data = data
         self.status = self.default_status if status is None else status
-        if headers is not None:
-            self.headers = headers
+        self.headers: Mapping[str, str] = headers or {}
 
 
 class ParseError(ProtocolError):
