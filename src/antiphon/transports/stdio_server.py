@@ -56,9 +56,8 @@ class Pipe:
         self._under_way: dict[RequestId | None, asyncio.Task[None]] = {}
         self._batches: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
-        self._taken = threading.Event()
-        """Whether the event loop has taken what was read, and wants more."""
-        self._taken.set()
+        self._busy = threading.Lock()
+        """Locked by the reader when it hands lines over, and released when the event loop wants more."""
         self._loop = asyncio.get_running_loop()
         self._outgoing = Outgoing(sink, self._ended.set)
         self._dialect = MODERN if dialect is None else dialect(service, self._put_line)
@@ -71,7 +70,7 @@ class Pipe:
         handled = self._on_signals()
         try:
             await self._ended.wait()
-            self._taken.set()
+            self._want_more()
             self._dialect.close()
             await self._finish()
         finally:
@@ -120,25 +119,24 @@ class Pipe:
     def _hand_over(self, lines: "list[bytes | _Skipped]") -> None:
         """Give lines to the event loop, once it has taken those before."""
         if lines:
-            self._taken.wait()
-            self._taken.clear()
+            self._busy.acquire()
             _call_on(self._loop, self._take_lines, lines)
 
     def _take_lines(self, lines: "list[bytes | _Skipped]") -> None:
         for line in lines:
             self._received(line)
-        # After the first step of each request: most have replied by then.
-        self._loop.call_soon(self._want_more)
+        if len(lines) == 1:
+            self._want_more()
+        else:
+            # After the first step of each request: most have replied by then.
+            self._loop.call_soon(self._want_more)
 
     def _want_more(self) -> None:
         if self._outgoing.unsent > MAX_UNREAD and not self._ended.is_set():
-            self._resuming = asyncio.ensure_future(self._resume())
-        else:
-            self._taken.set()
-
-    async def _resume(self) -> None:
-        await self._outgoing.room()
-        self._taken.set()
+            self._resuming = asyncio.ensure_future(self._outgoing.room())
+            self._resuming.add_done_callback(lambda _: self._want_more())
+        elif self._busy.locked():
+            self._busy.release()
 
     def _received(self, line: "bytes | _Skipped") -> None:
         if isinstance(line, _Skipped):
