@@ -182,26 +182,13 @@ class LegacyHttp(Dialect):
         await exchange.event(None, body)
         await exchange.end()
 
-    async def _call(self, session: Session, exchange: LegacyExchange, headers: RawHeaders, message: Message) -> None:
-        id_ = message["id"]
-        self._check_free(session, [id_])
-        reply = self._reply(session, exchange, id_)
-        self.router.begin(session.id, id_, exchange.task if self._keeps else None)
-        try:
-            await reply.finish(await self._answer(session, headers, reply, message))
-        except asyncio.CancelledError:
-            if not self.router.was_cancelled(session.id, id_):
-                await reply.abandon()
-                raise
-            # 2025-11-25, basic/utilities/cancellation: a cancelled request is not answered.
-            await reply.close()
-            await exchange.reply(202, b"")
-        finally:
-            self.router.done(session.id, id_)
-            reply.let_go()
-
     def _reply(self, session: Session, exchange: LegacyExchange, id_: RequestId | None) -> ReplyStream | StatelessReply:
         return ReplyStream(session, self.router, exchange, id_) if self._keeps else StatelessReply(exchange)
+
+    async def _call(self, session: Session, exchange: LegacyExchange, headers: RawHeaders, message: Message) -> None:
+        self._check_free(session, [message["id"]])
+        reply = self._reply(session, exchange, message["id"])
+        await self._finish(reply, self._one(session, headers, reply, message))
 
     async def _batch(
         self, session: Session, exchange: LegacyExchange, headers: RawHeaders, messages: list[Message]
@@ -211,7 +198,6 @@ class LegacyHttp(Dialect):
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
         if len(messages) > MAX_BATCH:
             raise InvalidRequest(f"A batch may have at most {MAX_BATCH} messages", status=413)
-        reply = self._reply(session, exchange, None)
         calls: list[Message] = []
         for message in messages:
             if await self._took(session, message):
@@ -223,9 +209,17 @@ class LegacyHttp(Dialect):
             await exchange.reply(202, b"")
             return
         self._check_free(session, [message["id"] for message in calls])
+        reply = self._reply(session, exchange, None)
+        await self._finish(reply, asyncio.gather(*(self._one(session, headers, reply, message) for message in calls)))
+
+    async def _finish(
+        self, reply: ReplyStream | StatelessReply, answered: Awaitable[bytes | None | list[bytes | None]]
+    ) -> None:
+        """Send what is answered: a reply, or those to a batch; None where a request was cancelled."""
         try:
-            answered = await asyncio.gather(*(self._one(session, headers, reply, message) for message in calls))
-            await reply.finish(*filter(None, answered), batch=True)
+            found = await answered
+            batch = type(found) is list
+            await reply.finish(*filter(None, found if batch else [found]), batch=batch)
         except asyncio.CancelledError:
             await reply.abandon()
             raise
@@ -233,7 +227,7 @@ class LegacyHttp(Dialect):
             reply.let_go()
 
     async def _one(self, session: Session, headers: RawHeaders, reply: Channel, message: Message) -> bytes | None:
-        """The reply to one request of a batch; None if it was cancelled."""
+        """The reply to one request; None if it was cancelled: 2025-11-25, basic/utilities/cancellation."""
         id_ = message["id"]
         self.router.begin(session.id, id_, asyncio.current_task() if self._keeps else None)
         try:
