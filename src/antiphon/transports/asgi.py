@@ -407,15 +407,19 @@ class Exchange(Channel):
             if not self.ended and not self.gone:
                 await self._write(sse.KEEP_ALIVE)
 
+    async def begin(self, fields: Fields = ()) -> None:
+        """Open a stream, and watch for the client's going away."""
+        self.streaming = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEAD, *fields]})
+        self.watch()
+
     async def _write(self, chunk: bytes) -> None:
         self._silence = 0.0
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
             if not self.streaming:
-                self.streaming = True
-                await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEAD})
-                self.watch()
+                await self.begin()
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _await_disconnect(self) -> None:
@@ -438,7 +442,7 @@ _NO_POST = Accepts(json=False, stream=True)
 _REVISION = REVISION.encode()
 _STREAM_HEAD = [
     (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache"),
+    (b"cache-control", b"no-cache, no-transform"),
     # Receiving Messages: keeps nginx and its kind from holding events back.
     (b"x-accel-buffering", b"no"),
 ]

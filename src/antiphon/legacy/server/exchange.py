@@ -8,13 +8,13 @@ from typing import Final
 from antiphon.transports.asgi import Exchange, Fields
 
 SESSION: Final = b"mcp-session-id"
-_STREAM: Final = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-]
 ENDING: Final = 1.0
 """Seconds for the end of a stream to be sent; a client that does not read does not get it."""
+
+
+def named(session: str) -> Fields:
+    """The header that names a session, if there is one."""
+    return [(SESSION, session.encode())] if session else []
 
 
 class LegacyExchange(Exchange):
@@ -40,13 +40,6 @@ class LegacyExchange(Exchange):
 
     async def reply_json(self, replies: Sequence[bytes], *, batch: bool) -> None:
         await self.reply(200, b"[" + b",".join(replies) + b"]" if batch else replies[0])
-
-    async def begin(self, session: str | None) -> None:
-        """Open a stream, and watch for the client's going away."""
-        self.streaming = True
-        start = _STREAM if session is None else [*_STREAM, (SESSION, session.encode())]
-        await self._send({"type": "http.response.start", "status": 200, "headers": start})
-        self.watch()
 
     async def event(self, id_: str | None, data: bytes, *, retry: float | None = None) -> None:
         lines = [] if id_ is None else [b"id: " + id_.encode()]

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from antiphon.errors import InvalidRequest, ProtocolError
 from antiphon.http.exchange import Receive, Send
 from antiphon.legacy.server.dispatch import CHANGING, Dispatcher
-from antiphon.legacy.server.exchange import SESSION, LegacyExchange
+from antiphon.legacy.server.exchange import SESSION, LegacyExchange, named
 from antiphon.legacy.server.instances import InstanceRouter
 from antiphon.legacy.server.reply_stream import ReplyStream, StatelessReply
 from antiphon.legacy.server.resuming import GetStreams
@@ -17,7 +17,7 @@ from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
 from antiphon.server.run import Channel
 from antiphon.stores.store import StoreError
-from antiphon.transports.admission import Accepts
+from antiphon.transports.admission import Accepts, read_accept
 from antiphon.transports.asgi import Fields
 from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc
@@ -61,9 +61,8 @@ class LegacyHttp(Dialect):
             ttl=session_ttl,
             buffer=event_buffer,
             ask_timeout=service.ask_timeout,
-            touch=self.sessions.touch,
         )
-        self.sessions.busy = self.router.busy
+        self.sessions.busy, self.sessions.ended = self.router.busy, self.router.end_here
         self._changes = service.changes
         self._streams = GetStreams(service, self.sessions, self.router)
         if self._keeps:
@@ -107,8 +106,8 @@ class LegacyHttp(Dialect):
             if version is not None and version.strip() not in _REVISIONS and not _opens(message):
                 known = ", ".join(REVISIONS)
                 raise InvalidRequest(f"Unsupported MCP-Protocol-Version; sessions speak {known}", status=400)
-            if verb == "GET":
-                _check_accept(headers)
+            if verb == "GET" and not read_accept(headers.get(b"accept")).stream:
+                raise InvalidRequest("Accept must allow text/event-stream", status=406)
             if not self._keeps:
                 await self._post(_without_session(message, version, principal), exchange, headers, message)
             elif verb == "POST" and _opens(message):
@@ -144,7 +143,7 @@ class LegacyHttp(Dialect):
         jsonrpc.check(message)
         session = await self.sessions.open(message, principal)
         self._changes.want()
-        await self._send(exchange, self._dispatcher.welcome(message, session), [(SESSION, session.id.encode())])
+        await self._send(exchange, self._dispatcher.welcome(message, session), named(session.id))
 
     async def _end(self, session: Session, exchange: LegacyExchange) -> None:
         await self.sessions.end(session)
@@ -178,7 +177,7 @@ class LegacyHttp(Dialect):
         if exchange.accepts.json:
             await exchange.reply(200, body, fields)
             return
-        await exchange.begin(next((value.decode() for name, value in fields if name == SESSION), None))
+        await exchange.begin(fields)
         await exchange.event(None, body)
         await exchange.end()
 
@@ -213,13 +212,13 @@ class LegacyHttp(Dialect):
         await self._finish(reply, asyncio.gather(*(self._one(session, headers, reply, message) for message in calls)))
 
     async def _finish(
-        self, reply: ReplyStream | StatelessReply, answered: Awaitable[bytes | None | list[bytes | None]]
+        self, reply: ReplyStream | StatelessReply, answered: Awaitable[bytes | list[bytes | None] | None]
     ) -> None:
         """Send what is answered: a reply, or those to a batch; None where a request was cancelled."""
         try:
             found = await answered
-            batch = type(found) is list
-            await reply.finish(*filter(None, found if batch else [found]), batch=batch)
+            replies = found if isinstance(found, list) else [found]
+            await reply.finish(*filter(None, replies), batch=replies is found)
         except asyncio.CancelledError:
             await reply.abandon()
             raise
@@ -253,12 +252,6 @@ class LegacyHttp(Dialect):
         for at, id_ in enumerate(ids if self._keeps else ()):
             if self.router.is_running(session.id, id_) or id_ in ids[:at]:
                 raise InvalidRequest(f"There is a request under way with the id {id_!r}")
-
-
-def _check_accept(headers: RawHeaders) -> None:
-    accept = headers.get(b"accept", b"*/*")
-    if not any(kind in accept for kind in (b"text/event-stream", b"*/*", b"text/*")):
-        raise InvalidRequest("Accept must allow text/event-stream", status=406)
 
 
 def _opens(message: object) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from antiphon.errors import CannotAsk, InternalError
-from antiphon.legacy.server.exchange import LegacyExchange
+from antiphon.legacy.server.exchange import LegacyExchange, named
 from antiphon.legacy.server.push import PushChannel, Pushes
 from antiphon.legacy.server.sessions import Session
 from antiphon.server.run import Channel
@@ -162,7 +162,7 @@ class ReplyStream(PushChannel):
             streams = self._streams
             name = streams.new_stream()
             await streams.store.put(open_key(self._session.id, name), encode(self.id), ttl=streams.ttl)
-            await self._exchange.begin(self._session.id or None)
+            await self._exchange.begin(named(self._session.id))
             self.name = name
             await streams.opened(self)
             if EARLIER[self._session.revision].polls:
@@ -236,7 +236,7 @@ class StatelessReply(Channel):
 
     async def _event(self, data: bytes) -> None:
         if not self._exchange.streaming:
-            await self._exchange.begin(None)
+            await self._exchange.begin()
         await self._exchange.event(None, data)
 
 

@@ -154,6 +154,8 @@ class Sessions:
         self._moment = 0.0
         self.busy: Callable[[], Iterable[str]] = tuple
         """Gives the sessions that a call or a stream uses here."""
+        self.ended: Callable[[str], object] = str
+        """Is told of one of them that has ended elsewhere."""
         self._sweeping: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -225,9 +227,7 @@ class Sessions:
     @contextlib.asynccontextmanager
     async def _alone(self, name: str) -> AsyncGenerator[None]:
         """Let no other task write a session, here or at other instances."""
-        lock = self._locks.get(name)
-        if lock is None:
-            lock = self._locks[name] = asyncio.Lock()
+        lock = self._locks.setdefault(name, asyncio.Lock())
         async with lock, self._claimed(name) if self._shared else contextlib.nullcontext():
             yield
 
@@ -285,7 +285,8 @@ class Sessions:
         """Forget the sessions that have not been used here for too long; prolong those in use."""
         with contextlib.suppress(StoreError):
             for name in self.busy():
-                await self.touch(name)
+                if not await self.touch(name):
+                    self.ended(name)
         now = time.monotonic()
         for key, used in list(self._used.items()):
             if now - used <= self._ttl:
