@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from antiphon.errors import InvalidParams, InvalidRequest
-from antiphon.server.dispatch import Service
 from antiphon.stores.store import Store, StoreError, following
 from antiphon.types import JsonObject, LogLevel
 from antiphon.wire.jsonrpc import Message
@@ -45,14 +44,6 @@ class Session(msgspec.Struct, kw_only=True, array_like=True, gc=False):
         """All but the id, under which it is kept: so that thousands of sessions of one client are the same bytes."""
         return _known(_pack(msgspec.structs.replace(self, id="", writer=writer)))
 
-    @staticmethod
-    def unpack(packed: bytes, id_: str) -> "Session":
-        """The same object for the same session, while it is among those used most recently: do not change it."""
-        return _unpack(packed, id_)
-
-    def copy(self) -> "Session":
-        return msgspec.structs.replace(self)
-
 
 _pack = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Session).decode
@@ -66,6 +57,7 @@ def _known(packed: bytes) -> bytes:
 
 @lru_cache(maxsize=128)
 def _unpack(packed: bytes, id_: str) -> Session:
+    """The same object for the same session, while it is among those used most recently: do not change it."""
     return msgspec.structs.replace(_decode(packed), id=id_)
 
 
@@ -111,20 +103,6 @@ def states_revision(message: Message) -> bool:
     params = message.get("params")
     meta = params.get("_meta") if type(params) is dict else None
     return type(meta) is dict and PROTOCOL_VERSION in meta
-
-
-def welcome(service: Service, session: Session) -> JsonObject:
-    """The result of initialize."""
-    able = service.capabilities()
-    result: JsonObject = {
-        "protocolVersion": session.revision,
-        # A client without a session cannot be told later what changed.
-        "capabilities": able if session.id else {name: {} for name in able},
-        "serverInfo": service.info,
-    }
-    if service.instructions is not None:
-        result["instructions"] = service.instructions
-    return result
 
 
 _OFTEN: Final = 10
@@ -211,7 +189,7 @@ class Sessions:
         if packed is None:
             self._used.pop(_key(name), None)
             raise _gone()
-        session = Session.unpack(packed, name)
+        session = _unpack(packed, name)
         if session.principal != principal:
             raise _gone()  # another principal's; the reply must not tell that it exists
         return session
@@ -220,7 +198,7 @@ class Sessions:
     async def changing(self, session: Session) -> AsyncGenerator[Session]:
         """Give a session as it is now, to be changed; then keep it."""
         async with self._alone(session.id):
-            now = (await self._as_it_is(session.id, session.principal)).copy()
+            now = msgspec.structs.replace(await self._as_it_is(session.id, session.principal))
             yield now
             await self.keep(now)
 
