@@ -191,7 +191,7 @@ class Pipe:
             # Without the id: the request under way must not be answered twice.
             put(encode(jsonrpc.error(None, InvalidRequest(f"There is a request under way with the id {id_!r}"))))
             return None
-        if len(self._under_way) >= MAX_UNDER_WAY:
+        if id_ is not None and len(self._under_way) >= MAX_UNDER_WAY:
             fault = InvalidRequest(
                 f"There are {MAX_UNDER_WAY} requests under way: wait for replies before you send more"
             )
