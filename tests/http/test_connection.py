@@ -953,6 +953,23 @@ def hasty(monkeypatch):
         yield SimpleNamespace(site=site, port=server.port)
 
 
+@pytest.fixture
+def pauses(monkeypatch):
+    """A server with little patience, and twelve pauses that together are longer than that."""
+    monkeypatch.setattr(front, "HEAD_TIMEOUT", 1.0)
+    monkeypatch.setattr(front, "MIN_RATE", 100)
+    with serving(Site(), timeout_keep_alive=0.1) as server:
+
+        def each():
+            for _ in range(12):
+                with Wire(server.port) as clock:
+                    clock.get("/")
+                    clock.all()  # as long as an idle connection is kept
+                yield
+
+        yield SimpleNamespace(port=server.port, each=each)
+
+
 def test_a_request_that_does_not_come_to_its_end_is_given_up(hasty):
     starts = [b"", b"GE", b"GET / HTTP/1.1\r\nHost:", post(b"12345")[:-2], chunked(b"x")[:-2]]
     with contextlib.ExitStack() as stack:
@@ -995,16 +1012,12 @@ def test_a_body_that_drips_is_given_up(hasty, head):
         assert wire.closed
 
 
-def test_a_body_that_comes_slowly_but_steadily_is_read(hasty, monkeypatch):
-    monkeypatch.setattr(front, "MIN_RATE", 100)
-    body = b"x" * 300
-    with Wire(hasty.port) as wire, contextlib.ExitStack() as clocks:
-        wire.send(post(body)[:-300])
-        for start in range(0, 300, 50):
-            wire.send(body[start : start + 50])
-            clock = clocks.enter_context(Wire(hasty.port))
-            clock.get("/")
-            clock.all()  # as long as an idle connection is kept: half as long as a silent body
+def test_a_body_that_comes_slowly_but_steadily_is_read(pauses):
+    body = b"x" * 1200
+    with Wire(pauses.port) as wire:
+        wire.send(post(body)[:-1200])
+        for _ in pauses.each():
+            wire.send(b"x" * 100)
         assert wire.reply().body == body
 
 
@@ -1019,16 +1032,13 @@ def test_a_response_that_is_not_read_does_not_hold_its_connection(hasty, then):
         assert hasty.site.gone.wait(DEADLINE)
 
 
-def test_a_response_that_is_read_slowly_is_sent_to_its_end(hasty):
-    with Wire(hasty.port, buffer=4096) as wire, contextlib.ExitStack() as clocks:
+def test_a_response_that_is_read_slowly_is_sent_to_its_end(pauses):
+    with Wire(pauses.port, buffer=4096) as wire:
         wire.send(b"GET /whole HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         wire.until(b"\r\n\r\n")
-        for _ in range(4):
-            wire.take(LARGE // 8)
-            clock = clocks.enter_context(Wire(hasty.port))
-            clock.get("/")
-            clock.all()
-        assert len(wire.all()) == LARGE // 2
+        for _ in pauses.each():
+            wire.take(LARGE // 16)
+        assert len(wire.all()) == LARGE // 4
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(hasty):
