@@ -68,16 +68,27 @@ class AntiphonError(Exception):
 
 
 class ProtocolError(AntiphonError):
-    """A JSON-RPC error. The class gives the code; ``status`` is what HTTP shows beside it."""
+    """A JSON-RPC error. The class gives the code; ``status`` is what HTTP shows beside it.
+
+    ``headers`` are sent where the error refuses a request before it is dispatched, as ``principal=`` may.
+    """
 
     code: ClassVar[int] = -32603
     default_status: ClassVar[int] = 200
 
-    def __init__(self, message: str, *, data: object = None, status: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        data: object = None,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.data = data
         self.status = self.default_status if status is None else status
+        self.headers: Mapping[str, str] = headers or {}
 
 
 class ParseError(ProtocolError):
