@@ -25,7 +25,7 @@ class Server(Service):
         fallback: Application | None = None,
         legacy: eras.Legacy = "sessions",
         session_ttl: float = 1800,
-        max_sessions: int = 100_000,
+        max_sessions: int = 10_000,
         event_buffer: int = 1024,
     ) -> Endpoint:
         """A plain ASGI application that serves MCP at ``path``, or wherever it is mounted.
@@ -66,7 +66,7 @@ class Server(Service):
         fallback: Application | None = None,
         legacy: eras.Legacy = "sessions",
         session_ttl: float = 1800,
-        max_sessions: int = 100_000,
+        max_sessions: int = 10_000,
         event_buffer: int = 1024,
     ) -> None:
         """Serve until told to stop: standard streams, or streamable HTTP at ``http://host:port/path``."""

@@ -34,7 +34,7 @@ def asgi(
     *,
     legacy: Legacy = "sessions",
     session_ttl: float = 1800,
-    max_sessions: int = 100_000,
+    max_sessions: int = 10_000,
     event_buffer: int = 1024,
     **options: Any,
 ) -> "Endpoint":

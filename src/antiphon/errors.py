@@ -73,16 +73,27 @@ class AntiphonError(Exception):
 
 
 class ProtocolError(AntiphonError):
-    """A JSON-RPC error. The class gives the code; ``status`` is what HTTP shows beside it."""
+    """A JSON-RPC error. The class gives the code; ``status`` is what HTTP shows beside it.
+
+    ``headers`` go with it over HTTP, as long as nothing else was sent.
+    """
 
     code: ClassVar[int] = -32603
     default_status: ClassVar[int] = 200
 
-    def __init__(self, message: str, *, data: object = None, status: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        data: object = None,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.data = data
         self.status = self.default_status if status is None else status
+        self.headers: Mapping[str, str] = headers or {}
 
 
 class ParseError(ProtocolError):
@@ -176,7 +187,8 @@ class Unauthorized(ProtocolError):
     default_status = 401
 
     def __init__(self, message: str, *, challenge: str, status: int | None = None, data: object = None) -> None:
-        super().__init__(message, data=data, status=status)
+        headers = {"WWW-Authenticate": challenge, "Cache-Control": "no-store"}
+        super().__init__(message, data=data, status=status, headers=headers)
         self.challenge = challenge
 
 

@@ -2,13 +2,18 @@
 
 import contextlib
 import http.client
+import json
 import os
+import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 
 import pytest
+
+from messages import headers_for, tool_call
 
 NOTES = """
 import os, sys
@@ -208,6 +213,52 @@ def name_of(answer):
     status, reply = answer
     assert status == 200
     return reply["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"]
+
+
+STUBBORN = """
+import asyncio
+from antiphon import Server
+
+app = Server("stubborn")
+
+@app.tool
+async def immortal() -> str:
+    print("waiting", flush=True)
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except BaseException:
+            pass
+"""
+HASTY = """
+import sys
+from antiphon.cli import main
+from antiphon.transports import serve
+
+serve.SETTINGS["timeout_graceful_shutdown"] = 0.1
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize("more", [["--workers", "2"], ["--reload"]])
+def test_the_exit_code_tells_of_a_worker_whose_handler_could_not_be_cancelled(tmp_path, more):
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    (tmp_path / "hasty.py").write_text(HASTY)
+    command = [sys.executable, "hasty.py", "serve", "stubborn.py", "--http", "--port", "0", *more]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipes) as process:
+        try:
+            port = next(int(found[1]) for line in process.stderr if (found := re.search(r"127.0.0.1:(\d+)", line)))
+            message = tool_call("immortal")
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+                connection.request("POST", "/mcp", json.dumps(message), {**headers_for(message), "host": "localhost"})
+                assert process.stdout.readline() == "waiting\n"
+                process.terminate()
+                assert "immortal" in process.stderr.read()
+            assert process.wait(10) == 1
+        finally:
+            process.kill()
 
 
 # --- what goes wrong

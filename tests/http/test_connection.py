@@ -161,6 +161,11 @@ class Site:
             await send({"type": "http.response.body", "body": b"x" * (LARGE // 64), "more_body": True})
             self.sent += LARGE // 64
         await send({"type": "http.response.body"})
+        if (await receive())["type"] == "http.disconnect":
+            self.gone.set()
+
+    async def do_whole(self, scope, receive, send):
+        await reply(send, b"x" * LARGE, [])
 
     async def do_wait(self, scope, receive, send):
         await whole(receive)
@@ -738,6 +743,12 @@ def test_head_is_answered_without_a_body(wire, path):
     assert wire.get("/body").body == b""
 
 
+@pytest.mark.parametrize("headers", [[], ["Host: y"], ["Transfer-Encoding: gzip"]])
+def test_a_refusal_of_head_has_no_body_either(wire, headers):
+    assert wire.get("/raise", *headers, method="HEAD").status in {400, 500, 501}
+    assert wire.closed
+
+
 @pytest.mark.parametrize("path", ["/empty", "/unchanged"])
 def test_some_statuses_have_no_body(wire, path):
     reply = wire.get(path)
@@ -828,6 +839,22 @@ def test_another_version_is_not_spoken(dial):
         wire = dial()
         assert wire.get("/", version=version).status == 505
         assert wire.closed
+
+
+@pytest.mark.parametrize("line", [b"GET / RTSP/1.0", b"POST / RTSP/1.1", b"OPTIONS / RTSP/1.0", b"SOURCE / ICE/1.0"])
+@pytest.mark.parametrize("cut", [100, 9, 15])
+def test_a_protocol_that_only_looks_like_http_is_refused(wire, site, line, cut):
+    request = b"\r\n" + line + b"\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    wire.send(request[:cut])
+    with contextlib.suppress(OSError):
+        wire.send(request[cut:])
+    assert wire.reply().status == 505
+    assert wire.closed
+    assert site.seen == []
+
+
+def test_a_body_may_speak_of_other_protocols(wire):
+    assert wire.ask(post(b"GET / RTSP/1.0\r\n")).body == b"GET / RTSP/1.0\r\n"
 
 
 def test_a_coding_that_is_not_understood_is_refused(wire, site):
@@ -926,6 +953,23 @@ def hasty(monkeypatch):
         yield SimpleNamespace(site=site, port=server.port)
 
 
+@pytest.fixture
+def pauses(monkeypatch):
+    """A server with little patience, and twelve pauses that together are longer than that."""
+    monkeypatch.setattr(front, "HEAD_TIMEOUT", 1.0)
+    monkeypatch.setattr(front, "MIN_RATE", 100)
+    with serving(Site(), timeout_keep_alive=0.1) as server:
+
+        def each():
+            for _ in range(12):
+                with Wire(server.port) as clock:
+                    clock.get("/")
+                    clock.all()  # as long as an idle connection is kept
+                yield
+
+        yield SimpleNamespace(port=server.port, each=each)
+
+
 def test_a_request_that_does_not_come_to_its_end_is_given_up(hasty):
     starts = [b"", b"GE", b"GET / HTTP/1.1\r\nHost:", post(b"12345")[:-2], chunked(b"x")[:-2]]
     with contextlib.ExitStack() as stack:
@@ -947,6 +991,54 @@ def test_a_head_that_drips_is_given_up(hasty):
                     break
         wire.socket.settimeout(DEADLINE)
         assert wire.reply().status == 408
+
+
+@pytest.mark.parametrize("head", [post(b"x" * 1000)[:-1000], CHUNKED_HEAD + b"\r\n"])
+def test_a_body_that_drips_is_given_up(hasty, head):
+    with Wire(hasty.port) as wire:
+        wire.send(head)
+        wire.socket.settimeout(0.05)
+        pieces = 0
+        while pieces < 100:
+            pieces += 1
+            with contextlib.suppress(OSError):
+                wire.send(b"1\r\nx\r\n" if b"chunked" in head else b"x")
+            with contextlib.suppress(TimeoutError):
+                wire._more()
+                break
+        assert pieces < 100
+        wire.socket.settimeout(DEADLINE)
+        assert wire.reply().status == 408
+        assert wire.closed
+
+
+def test_a_body_that_comes_slowly_but_steadily_is_read(pauses):
+    body = b"x" * 1200
+    with Wire(pauses.port) as wire:
+        wire.send(post(body)[:-1200])
+        for _ in pauses.each():
+            wire.send(b"x" * 100)
+        assert wire.reply().body == body
+
+
+@pytest.mark.parametrize("then", ["another request", "a stream"])
+def test_a_response_that_is_not_read_does_not_hold_its_connection(hasty, then):
+    with Wire(hasty.port, buffer=4096) as wire:
+        if then == "a stream":
+            wire.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        else:
+            wire.send(b"GET /whole HTTP/1.1\r\nHost: x\r\n\r\nGET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+        wire.until(b"\r\n\r\n")
+        assert hasty.site.gone.wait(DEADLINE)
+
+
+def test_a_response_that_is_read_slowly_is_sent_to_its_end(pauses):
+    with Wire(pauses.port, buffer=4096) as wire:
+        wire.send(b"GET /whole HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        wire.until(b"\r\n\r\n")
+        for _ in pauses.each():
+            wire.take(LARGE // 16)
+        assert len(wire.all()) == LARGE // 4
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(hasty):

@@ -10,7 +10,7 @@ import threading
 import httpx
 import pytest
 
-from antiphon import Context, Server
+from antiphon import Context, InvalidRequest, Server
 from antiphon.transports import asgi
 from asgi import Http
 from messages import REVISION, SUBSCRIPTION, check_reply, headers_for, request, tool_call
@@ -95,7 +95,7 @@ async def test_the_answer_becomes_a_stream_with_the_first_notification(app, http
     assert exchange.status == 200
     assert exchange.headers["content-type"] == "text/event-stream"
     assert exchange.headers["x-accel-buffering"] == "no"
-    assert exchange.headers["cache-control"] == "no-cache"
+    assert exchange.headers["cache-control"] == "no-cache, no-transform"
     assert not exchange.ended
     reached.set()
     reply = await exchange.reply()
@@ -615,7 +615,80 @@ async def test_a_flood_of_hosts_and_accepts_fills_no_memory(http):
     assert (await http.tool("echo", headers={"host": "new.evil.com"})).status == 403
 
 
+# --- pages of other origins ---------------------------------------------------------------------------------------
+
+PAGE = "https://app.example.com"
+
+
+def shared(app, **options):
+    return Http(app.asgi(allowed_origins=[PAGE], **options), origin=PAGE)
+
+
+async def preflight(http, wanted="POST", **headers):
+    about = {"access-control-request-method": wanted, "content-type": None, "accept": "*/*", **headers}
+    return await http.open(b"", verb="OPTIONS", headers=about, message={}).reply()
+
+
+async def test_a_page_of_an_allowed_origin_may_ask_and_then_send(app):
+    http = shared(app)
+    allowed = await preflight(http, **{"access-control-request-headers": "authorization,content-type,mcp-method"})
+    assert (allowed.status, allowed.body) == (204, b"")
+    assert allowed.headers["access-control-allow-origin"] == PAGE
+    assert "POST" in allowed.headers["access-control-allow-methods"].split(", ")
+    names = set(allowed.headers["access-control-allow-headers"].split(", "))
+    assert {"authorization", "content-type", "mcp-protocol-version", "mcp-method", "mcp-name", "*"} <= names
+    assert {"mcp-session-id", "last-event-id"} <= names
+    assert int(allowed.headers["access-control-max-age"]) > 0
+    assert_readable(await http.tool("echo"))
+
+
+def assert_readable(reply, origin=PAGE):
+    assert reply.headers["access-control-allow-origin"] == origin
+    assert reply.headers["vary"] == "origin"
+    assert {"mcp-session-id", "www-authenticate"} <= set(reply.headers["access-control-expose-headers"].split(", "))
+
+
+async def test_a_page_of_an_allowed_origin_can_read_every_response(app):
+    http = shared(app)
+    assert_readable(await http.tool("work", progress="t"))  # a stream
+    assert_readable(await http.call("nothing/known"))
+    assert_readable(await http.open(b"{").reply())
+    assert_readable(await http.tool("echo", headers={"content-type": "text/plain"}))
+
+
+async def test_an_origin_that_is_not_allowed_may_not_even_ask(app):
+    http = shared(app)
+    asked = await preflight(http, origin="https://evil.example")
+    sent = await http.tool("echo", headers={"origin": "https://evil.example"})
+    assert asked.status == sent.status == 403
+    unsaid = await http.tool("echo", headers={"origin": None})
+    for reply in (asked, sent, unsaid):
+        assert not [name for name in reply.headers if name.startswith("access-control-") or name == "vary"]
+    elsewhere = await preflight(http, host="evil.example")
+    assert elsewhere.status == 403
+    assert "access-control-allow-methods" not in elsewhere.headers
+
+
+async def test_options_is_not_spoken_otherwise(app):
+    http = shared(app)
+    for headers in ({"origin": None}, {"access-control-request-method": None}):
+        reply = await preflight(http, **headers)
+        assert reply.status == 405
+        assert reply.headers["allow"] == "POST"
+
+
 # --- who is asking ------------------------------------------------------------------------------------------------
+
+
+async def test_a_refusal_of_a_principal_may_say_how_to_sign_in(app):
+    def strict(scope):
+        raise InvalidRequest("Sign in first", status=401, headers={"WWW-Authenticate": 'Bearer scope="notes"'})
+
+    reply = await shared(app, principal=strict).tool("echo")
+    assert reply.status == 401
+    assert reply.headers["www-authenticate"] == 'Bearer scope="notes"'
+    assert reply.error["message"] == "Sign in first"
+    assert_readable(reply)
 
 
 async def test_a_principal_that_cannot_be_told_is_refused_and_logged(app, caplog):

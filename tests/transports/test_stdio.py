@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -674,6 +675,19 @@ class Plumbing:
     def write(self, *messages):
         os.write(self._into, b"".join(json.dumps(message).encode() + b"\n" for message in messages))
 
+    def flood(self, most):
+        """Call and read nothing, until no more can be written; return the ids of the calls."""
+        os.set_blocking(self._into, False)
+        ids, line, written = [], b"", 0
+        while written < most and select.select([], [self._into], [], 0.5)[1]:
+            if not line:
+                ids.append(len(ids))
+                line = json.dumps(tool_call("small", id=ids[-1])).encode() + b"\n"
+            with contextlib.suppress(BlockingIOError):
+                count = os.write(self._into, line)
+                line, written = line[count:], written + count
+        return ids[:-1] if line else ids
+
     def stop_reading(self):
         if self._out_of is not None:
             os.close(self._out_of)
@@ -751,13 +765,36 @@ async def test_a_handler_that_waits_can_be_cancelled(talker):
         assert "t" not in {message.get("id") for message in await plumbing.read_until("s")}
 
 
-async def test_a_reply_waits_as_well_and_is_not_sent_once_it_was_cancelled(talker):
+async def test_a_client_that_never_reads_is_not_read_either(talker, monkeypatch):
+    from antiphon.transports import stdio_server as stdio
+
+    monkeypatch.setattr(stdio, "MAX_UNSENT", 50_000)
+    monkeypatch.setattr(stdio, "MAX_UNREAD", 100_000)
     async with Plumbing(talker) as plumbing:
-        plumbing.write(tool_call("large", id="l"), tool_call("small", id="s"))
-        await asyncio.wait_for(talker.stopped.wait(), DEADLINE)
-        plumbing.write(cancel("s"), tool_call("small", id="after"))
-        ids = [message["id"] for message in await plumbing.read_until("after")]
-        assert ids == ["l", "after"]
+        ids = await asyncio.to_thread(plumbing.flood, 8 << 20)
+        assert len(ids) * len(json.dumps(tool_call("small"))) < 1 << 20
+        told = await plumbing.read_until(ids[-1])
+        assert [message["id"] for message in told] == ids
+
+
+async def test_requests_under_way_are_bounded_and_can_still_be_cancelled(app, monkeypatch):
+    from antiphon.transports import stdio_server as stdio
+
+    @app.tool
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(stdio, "MAX_UNDER_WAY", 2)
+    async with Plumbing(app) as plumbing:
+        plumbing.write(*(tool_call("wait", id=id_) for id_ in "abc"))
+        (refused,) = await plumbing.read_until("c")
+        assert "wait for replies" in refused["error"]["message"]
+        plumbing.write(cancel("a"), cancel("b"))
+        async with asyncio.timeout(DEADLINE):
+            reply = refused
+            while "error" in reply:  # until both have come to their end
+                plumbing.write(request("server/discover", id="d"))
+                (reply,) = await plumbing.read_until("d")
 
 
 @pytest.mark.parametrize("how", ["end", "stop_reading", "leave"])

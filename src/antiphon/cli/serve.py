@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
@@ -26,7 +25,6 @@ from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.rounds.token import generate_key
 from antiphon.transports.asgi import LOCAL_HOSTS, Endpoint
 from antiphon.transports.serve import SETTINGS
-from antiphon.transports.shutdown import close_subscriptions_on
 
 VARIABLE: Final = "ANTIPHON_SERVE"
 """The environment variable that tells a worker its job."""
@@ -239,8 +237,10 @@ def _serve_workers(job: Job, address: Address, count: int) -> None:
             options["target"] = Uvicorn(config).run
         supervisor = Multiprocess(config, **options)
         supervisor.run()
-    if any(worker.process.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
+    codes = {worker.process.exitcode for worker in supervisor.processes}
+    if STARTUP_FAILURE in codes:
         raise click.ClickException("A worker could not start")
+    _check_end(codes)
 
 
 def _serve_reloading(job: Job, address: Address) -> None:
@@ -254,7 +254,15 @@ def _serve_reloading(job: Job, address: Address) -> None:
     job = replace(job, announce=address.url(sockets))
     folders = {str(Path.cwd()), str(job.target.folder)}
     config = _config(job, workers=1, reload=True, reload_dirs=sorted(folders))
-    ChangeReload(config, target=Uvicorn(config).run, sockets=sockets).run()
+    supervisor = ChangeReload(config, target=Uvicorn(config).run, sockets=sockets)
+    supervisor.run()
+    _check_end({supervisor.process.exitcode})
+
+
+def _check_end(codes: set[int | None]) -> None:
+    """Exit with code 1 if a worker did: it had to leave a handler that could not be cancelled."""
+    if 1 in codes:
+        sys.exit(1)
 
 
 def _config(job: Job, **options: Any) -> Any:
@@ -281,8 +289,7 @@ def endpoint() -> Endpoint:
     except click.ClickException as fault:
         fault.show()
         sys.exit(STARTUP_FAILURE)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        close_subscriptions_on(number, built.service)
+    built.ends_process = True
     # What is loaded now stays loaded: exempt it from garbage collection.
     gc.collect()
     gc.freeze()

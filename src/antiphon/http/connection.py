@@ -31,7 +31,9 @@ HIGH_WATER = 64 * 1024
 MAX_PIPELINED = 64
 """Requests that may wait for the one before them. The client has to repeat those beyond (RFC 9112, 9.3.2)."""
 HEAD_TIMEOUT = 30.0
-"""Seconds for a whole head, and between two pieces of a body."""
+"""Seconds for a whole head, for a body that comes no faster than MIN_RATE, and for a client that reads nothing."""
+MIN_RATE = 4096
+"""Bytes a second of a body that are always fast enough."""
 LINGER = 2.0
 """Seconds in which a client that is still sending may read why it was refused."""
 
@@ -61,7 +63,8 @@ class ServerConnection(asyncio.Protocol):
         self._state = app_state
         self._loop = _loop or asyncio.get_running_loop()
         self._parser: Any = httptools.HttpRequestParser(self)
-        self._feed: Callable[[bytes], object] = self._parser.feed_data
+        self._feed: Callable[[bytes], object] = self._feed_first
+        self._first_line = b""
         self._stated: object = None
         self._defaults = b""
         # The request that is read.
@@ -72,8 +75,10 @@ class ServerConnection(asyncio.Protocol):
         self._expects = self._odd_coding = False
         self._incoming: HttpExchange | None = None
         """The exchange whose body is arriving: set in the states BODY and LAST_BODY."""
+        self._is_new = True
+        """Whether the request began in this read."""
         self._unfruitful: int | None = None
-        """Bytes since the last read that began a head or added to a body; None in that read."""
+        """Bytes since the last read that began a head or added to a body; None in a read that adds to one."""
         self._url_seen = b""
         self._target: Target = ("", b"", b"")
         self.reading_paused = False
@@ -88,7 +93,7 @@ class ServerConnection(asyncio.Protocol):
         """A response to send after those that are due."""
         self.writing_paused = False
         self._writable = asyncio.Event()
-        self._unsent = 0
+        self._unsent = -1
 
     # --- asyncio.Protocol -----------------------------------------------------------------------------------------
 
@@ -136,6 +141,7 @@ class ServerConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writing_paused = True
+        self._unsent = -1
         self._writable.clear()
 
     def resume_writing(self) -> None:
@@ -166,7 +172,7 @@ class ServerConnection(asyncio.Protocol):
         self._headers = []
         self._hosts = 0
         self._expects = self._odd_coding = False
-        self._unfruitful = None
+        self._is_new = True
         self._reading = states.BEGIN[self._reading]
 
     def on_url(self, url: bytes) -> None:
@@ -249,6 +255,17 @@ class ServerConnection(asyncio.Protocol):
 
     # --- what is read ---------------------------------------------------------------------------------------------
 
+    def _feed_first(self, data: bytes) -> None:
+        """Feed the parser the first line of the connection, and refuse the protocols that it takes for HTTP."""
+        self._first_line += data
+        line, end, _ = self._first_line.lstrip(b"\r\n").partition(b"\n")
+        if line.rpartition(b" ")[2].startswith((b"RTSP", b"ICE")):
+            self._refuse(505, "HTTP/1.1 is spoken here")
+            return
+        if end or len(line) > HIGH_WATER:
+            self._feed, self._first_line = self._parser.feed_data, b""
+        self._parser.feed_data(data)
+
     def _read_target(self, headers: list[tuple[bytes, bytes]]) -> Target:
         target, host = read_target(self._url, self._root)
         if host is None:
@@ -277,10 +294,15 @@ class ServerConnection(asyncio.Protocol):
         self.data_received(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self._url, version, b"".join(fields), rest))
 
     def _count(self, size: int) -> None:
-        """Bound what arrives without completing a head or adding to a body."""
-        if self._unfruitful is None:
+        """Bound what arrives without completing a head or adding to a body, and how slowly a body arrives."""
+        if self._is_new:
+            self._is_new = False
             self._unfruitful = 0
             self._since = self._loop.time()
+            return
+        if self._unfruitful is None:
+            self._unfruitful = 0
+            self._since = min(self._loop.time(), self._since + size / MIN_RATE)
             return
         self._unfruitful += size
         if self._unfruitful > MAX_HEAD:
@@ -370,9 +392,9 @@ class ServerConnection(asyncio.Protocol):
         self._stated = self._served.default_headers
         self._defaults = b"".join(b"%b: %b\r\n" % field for field in self._served.default_headers)
 
-    def _plain_response(self, status: int, reason: str) -> bytes:
+    def _plain_response(self, status: int, reason: str, *, is_head: bool) -> bytes:
         self._state_defaults()
-        return plain(status, reason, self._defaults)
+        return plain(status, reason, self._defaults, is_head=is_head)
 
     def _end_after_this(self) -> None:
         """Make the current response the last: drop what is queued, and read no more than the rest of its request."""
@@ -393,7 +415,7 @@ class ServerConnection(asyncio.Protocol):
             self.break_off(exchange, status, reason)
             return
         if exchange is None or not exchange.ended:
-            self._refusal = self._plain_response(status, reason)
+            self._refusal = self._plain_response(status, reason, is_head=self._parser.get_method() == b"HEAD")
         if self._current is None:
             self._close()
 
@@ -408,7 +430,7 @@ class ServerConnection(asyncio.Protocol):
         if exchange.begun:
             self._close_now()
         else:
-            self._refusal = self._plain_response(status, reason)
+            self._refusal = self._plain_response(status, reason, is_head=exchange.is_head)
             self._close()
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -441,10 +463,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _look(self) -> None:
         """Close the connection if the client has taken too long; run by the timer."""
-        if self._transport.is_closing():
-            self._look_at_unsent()
-            return
-        if len(self._held) > HIGH_WATER and has_hung_up(self._transport):
+        if self._reads_nothing() or (len(self._held) > HIGH_WATER and has_hung_up(self._transport)):
             self._transport.abort()
             return
         patience = self._patience()
@@ -453,7 +472,19 @@ class ServerConnection(asyncio.Protocol):
         if rest <= 0:
             self._lose_patience()
 
+    def _reads_nothing(self) -> bool:
+        """Whether the client has read nothing for HEAD_TIMEOUT seconds of what others, or the end, wait for."""
+        if not (self.writing_paused or self._transport.is_closing()):
+            return False
+        unsent, now = self._transport.get_write_buffer_size(), self._loop.time()
+        if unsent != self._unsent:
+            self._unsent, self._unsent_since = unsent, now
+        return now - self._unsent_since >= HEAD_TIMEOUT
+
     def _patience(self) -> float | None:
+        """Seconds that may pass from ``_since`` on; None for any number."""
+        if self._transport.is_closing():
+            return None
         if self._writing is states.LINGERING:
             return LINGER
         if self._incoming is not None:
@@ -468,15 +499,6 @@ class ServerConnection(asyncio.Protocol):
             self._refuse(408, "The request did not come to its end in time")
         else:
             self._close_now()
-
-    def _look_at_unsent(self) -> None:
-        """Abort a closing connection whose client has read nothing for HEAD_TIMEOUT seconds."""
-        unsent = self._transport.get_write_buffer_size()
-        if self._unsent and unsent >= self._unsent:
-            self._transport.abort()
-            return
-        self._unsent = unsent
-        self._timer = self._loop.call_later(HEAD_TIMEOUT, self._look)
 
 
 def _ignore(_data: bytes) -> None: ...

@@ -59,7 +59,7 @@ class HttpExchange:
     ) -> None:
         self._connection = connection
         self._scope = scope
-        self._is_head = is_head
+        self.is_head = is_head
         self._knows_chunks = knows_chunks
         self.expects = expects
         """Whether the client waits to be told that it may send the body."""
@@ -141,7 +141,7 @@ class HttpExchange:
         more = event.get("more_body", False)
         if self.begun:
             data = self._framed(body, more)
-        elif self._head.length == len(body) and not (more or self._is_head or self._head.bodiless):
+        elif self._head.length == len(body) and not (more or self.is_head or self._head.bodiless):
             data = b"".join((*connection.opening(self, self._head), b"\r\n", body))
         else:
             data = self._first(self._head, body, more)
@@ -157,7 +157,7 @@ class HttpExchange:
     def _first(self, head: Head, body: bytes, more: bool) -> bytes:
         """The head and the first piece. Decides on the framing, by which the client knows where the body ends."""
         framing = b""
-        if self._is_head or head.bodiless:
+        if self.is_head or head.bodiless:
             body = b""
         elif head.length is not None:
             self._left = head.length
@@ -180,7 +180,7 @@ class HttpExchange:
             self._left = left
             return body
         assert self._head is not None
-        return b"" if self._is_head or self._head.bodiless else body
+        return b"" if self.is_head or self._head.bodiless else body
 
     def _fail(self, text: str, fault: BaseException | None) -> None:
         log.error("%s: %s %r", text, self._scope.get("method"), self._scope.get("path"), exc_info=fault)

@@ -103,8 +103,8 @@ def status_line(status: int) -> bytes:
     return b"HTTP/1.1 %d %b\r\n" % (status, phrase)
 
 
-def plain(status: int, reason: str, defaults: bytes) -> bytes:
+def plain(status: int, reason: str, defaults: bytes, *, is_head: bool) -> bytes:
     """A whole response that says why there is no other, and closes the connection."""
     body = reason.encode()
     fields = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n" % len(body)
-    return b"".join((status_line(status), defaults, fields, CLOSE, b"\r\n", body))
+    return b"".join((status_line(status), defaults, fields, CLOSE, b"\r\n", b"" if is_head else body))

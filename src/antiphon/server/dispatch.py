@@ -18,7 +18,6 @@ from antiphon.errors import (
     ProtocolError,
     StateRefused,
     ToolError,
-    Unauthorized,
     UnstableQuestion,
 )
 from antiphon.rounds.journal import RoundEnds, raw_input_required
@@ -314,8 +313,8 @@ class Service(Registry):
             reply = dialect.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
             error = _as_error(fault, run)
-            if isinstance(error, Unauthorized):
-                channel.challenge(error.challenge)
+            if error.headers:
+                channel.add_headers(error.headers)
             return dialect.refuse(message, error)
         finally:
             if run is not None:

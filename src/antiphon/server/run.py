@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import logging
 import os
-from collections.abc import Awaitable, Callable, Container, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Container, Coroutine, Generator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
@@ -46,8 +46,8 @@ class Channel:
         """Send a notification."""
         raise NotImplementedError
 
-    def challenge(self, challenge: str) -> None:
-        """Send this along with the refusal that follows, as WWW-Authenticate; nothing where there are no headers."""
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Send these along with the refusal that follows; nothing where there are no headers."""
 
     async def hang_up(self, retry: float) -> None:
         """Let go of the connection, to which the client comes back; nothing where it would not."""

@@ -1,10 +1,11 @@
 """What HTTP alone can tell of a request: which hosts and origins may send it, and what its client accepts."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from antiphon.errors import HeaderMismatch, InvalidRequest
+from antiphon.http.exchange import Event, Send
 from antiphon.wire import headers as http
 from antiphon.wire.headers import RawHeaders
 
@@ -67,6 +68,38 @@ def check_host_and_origin(headers: RawHeaders, hosts: AllowList, origins: AllowL
     origin = headers.get(b"origin")
     if origin is not None and not origins.admits(origin, url=True):
         raise InvalidRequest("This Origin is not allowed; pass allowed_origins to serve it", status=403)
+
+
+_CORS: Final = [
+    (b"vary", b"origin"),
+    (b"access-control-expose-headers", b"mcp-session-id, www-authenticate"),
+]
+PREFLIGHT: Final = [
+    (
+        b"access-control-allow-headers",
+        # The star stands for Mcp-Param-*, of any name. It does not cover Authorization.
+        b"authorization, content-type, last-event-id, mcp-method, mcp-name, mcp-protocol-version, mcp-session-id, *",
+    ),
+    (b"access-control-max-age", b"7200"),
+]
+"""What the answer to a preflight says, beside the methods."""
+
+
+def is_preflight(verb: str, headers: RawHeaders) -> bool:
+    """Return whether a browser asks if a page may send a request (Fetch, CORS-preflight request)."""
+    return verb == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
+
+
+def with_cors(send: Send, origin: bytes) -> Send:
+    """Return a ``send`` whose responses the pages of an origin may read."""
+    fields = [(b"access-control-allow-origin", origin), *_CORS]
+
+    async def send_with_cors(event: Event) -> None:
+        if event["type"] == "http.response.start":
+            event = {**event, "headers": [*event["headers"], *fields]}
+        await send(event)
+
+    return send_with_cors
 
 
 def _without_default_port(origin: str) -> str:

@@ -7,25 +7,37 @@ turns the response into a stream. Only a request that lasts gets a watcher for t
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from inspect import isawaitable
 from threading import get_ident
 from typing import Any, TypeAlias
 
-from antiphon.errors import InternalError, InvalidRequest, ProtocolError, Unauthorized
+from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.http.exchange import Application, Receive, Scope, Send
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service
 from antiphon.server.run import Channel
-from antiphon.transports.admission import ANY, Accepts, AllowList, check_host_and_origin, merge_repeated, read_accept
+from antiphon.transports.admission import (
+    ANY,
+    PREFLIGHT,
+    Accepts,
+    AllowList,
+    check_host_and_origin,
+    is_preflight,
+    merge_repeated,
+    read_accept,
+    with_cors,
+)
+from antiphon.transports.shutdown import cancel_tasks, close_streams_on_signals
 from antiphon.types import JsonObject
 from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc, sse
 from antiphon.wire.headers import RawHeaders
-from antiphon.wire.jsonrpc import encode
+from antiphon.wire.jsonrpc import RequestId, encode
 from antiphon.wire.revisions import REVISION
 
+Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
 Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
 
 MAX_BODY = 4 * 1024 * 1024
@@ -78,6 +90,8 @@ class Endpoint:
         service.is_private = service.is_private or principal is not None
         self._fallback = fallback
         self.dialect = dialect
+        self.ends_process = False
+        """Whether the process ends with the lifespan, and with code 1 if a handler cannot be cancelled then."""
         self._admitted: dict[tuple[Any, ...], Accepts] = {}
         self._under_way: set[Exchange] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -107,12 +121,18 @@ class Endpoint:
         try:
             # What was admitted with the same words is admitted again.
             get = headers.get
-            words = (scope["method"], scope["path"], get(b"host"), get(b"origin"), get(b"content-type"), get(b"accept"))
+            origin = get(b"origin")
+            if origin is not None and self._origins.admits(origin, url=True):
+                send = with_cors(send, origin)
+            words = (scope["method"], scope["path"], get(b"host"), origin, get(b"content-type"), get(b"accept"))
             accepts = self._admitted.get(words)
             if accepts is None or len(pairs) != len(headers):
                 accepts = self._admit(scope, pairs, headers, words)
             if len(pairs) > MAX_HEADERS or len(b"".join([*headers, *headers.values()])) > MAX_HEADER_BYTES:
                 raise InvalidRequest("The request has too many or too large headers", status=431)
+            if accepts is _NO_POST and scope["method"] == "OPTIONS":
+                await self._answer_preflight(send)
+                return
             # Who calls is known before the body is read.
             identity = None
             if self._auth is not None:
@@ -141,11 +161,7 @@ class Endpoint:
             if self._has_lifespan and self.service.must_start:
                 await self._start_lifespan()
         except ProtocolError as fault:
-            refusal = encode(jsonrpc.error(jsonrpc.id_of(message), fault))
-            exchange = Exchange(receive, send, task, accepts or ANY)
-            if isinstance(fault, Unauthorized):
-                exchange.challenge(fault.challenge)
-            await exchange.reply(fault.status, refusal)
+            await Exchange(receive, send, task, accepts or ANY).refuse(fault, jsonrpc.id_of(message))
             return
         except OSError:
             return
@@ -164,7 +180,7 @@ class Endpoint:
                 await dialect.serve(exchange, scope["method"], headers, message, principal)
                 return
             status, reply = await self.service.answer(message, exchange, headers, principal)
-            if reply is None or exchange.streaming or not accepts.json or exchange.challenged is not None:
+            if reply is None or exchange.streaming or not accepts.json or exchange.fields:
                 await exchange.reply(status, reply)
             elif not exchange.gone:
                 await send({"type": "http.response.start", "status": status, "headers": head(status, len(reply))})
@@ -192,7 +208,7 @@ class Endpoint:
             merge_repeated(pairs, headers)
         check_host_and_origin(headers, self._hosts, self._origins)
         if scope["method"] != "POST":
-            if scope["method"] in self.dialect.verbs:
+            if scope["method"] in self.dialect.verbs or is_preflight(scope["method"], headers):
                 return _NO_POST
             raise InvalidRequest(
                 f"{scope['method']} is not supported: use streamable HTTP, and send messages by POST", status=405
@@ -207,6 +223,12 @@ class Endpoint:
         if len(self._admitted) < _MOST_WORDS and len(pairs) == len(headers) and not scope.get("root_path"):
             self._admitted[words] = accepts
         return accepts
+
+    async def _answer_preflight(self, send: Send) -> None:
+        verbs = ", ".join(sorted(self.dialect.verbs)).encode()
+        fields = [(b"access-control-allow-methods", verbs), *PREFLIGHT]
+        await send({"type": "http.response.start", "status": 204, "headers": fields})
+        await send({"type": "http.response.body", "body": b""})
 
     def _read(self, body: bytes, headers: RawHeaders) -> tuple[Any, Dialect]:
         """What a body says, a message or a batch, and in which dialect."""
@@ -282,6 +304,7 @@ class Endpoint:
         self._thread = get_ident()
         self._timer = None
         self.service.share_changes()
+        close_streams_on_signals(self.service)
         return asyncio.current_task(self._loop)
 
     def _look_later(self) -> None:
@@ -318,6 +341,8 @@ class Endpoint:
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
                 phase = "shutdown"
+                if self.ends_process:
+                    await cancel_tasks([exchange.task for exchange in self._under_way if exchange.task is not None])
         except Exception:
             log.exception("the server's lifespan failed")
             await send({"type": f"lifespan.{phase}.failed", "message": "the server's lifespan failed: see the log"})
@@ -354,7 +379,8 @@ class Exchange(Channel):
     ended = False
     gone = False
     age = 0
-    challenged: str | None = None
+    fields: Fields = ()
+    """Headers that go with the reply."""
     lasts = False
     """Whether it is a stream without an end, which ends with the token of its client."""
     _silence = 0.0
@@ -372,10 +398,10 @@ class Exchange(Channel):
         if self.accepts.stream and not self.gone:
             await self._write(sse.event(encode(message)))
 
-    def challenge(self, challenge: str) -> None:
-        self.challenged = challenge
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        self.fields = _fields(headers)
 
-    async def reply(self, status: int, body: bytes | None) -> None:
+    async def reply(self, status: int, body: bytes | None, fields: Fields = ()) -> None:
         if self.gone:
             return
         if self.streaming or (body is not None and status == 200 and not self.accepts.json):
@@ -383,11 +409,15 @@ class Exchange(Channel):
             self.ended = True
             await self._send({"type": "http.response.body", "body": b""})
             return
-        body = body or b""
-        headers = head(status, len(body))
-        if self.challenged is not None:
-            headers = [*headers, (b"www-authenticate", self.challenged.encode()), (b"cache-control", b"no-store")]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send_whole(status, body or b"", fields or self.fields)
+
+    async def refuse(self, fault: ProtocolError, id_: RequestId | None = None) -> None:
+        await self.reply(fault.status, encode(jsonrpc.error(id_, fault)), _fields(fault.headers))
+
+    async def _send_whole(self, status: int, body: bytes, fields: Fields) -> None:
+        start = head(status, len(body))
+        start = [*start, *fields] if fields else start
+        await self._send({"type": "http.response.start", "status": status, "headers": start})
         await self._send({"type": "http.response.body", "body": body})
 
     def watch(self) -> None:
@@ -422,21 +452,29 @@ class Exchange(Channel):
             if not self.ended and not self.gone:
                 await self._write(sse.KEEP_ALIVE)
 
+    async def begin(self, fields: Fields = ()) -> None:
+        """Open a stream, and watch for the client's going away."""
+        self.streaming = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEAD, *fields]})
+        self.watch()
+
     async def _write(self, chunk: bytes) -> None:
         self._silence = 0.0
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
             if not self.streaming:
-                self.streaming = True
-                await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEAD})
-                self.watch()
+                await self.begin()
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _await_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.disconnected()
+
+
+def _fields(headers: Mapping[str, str]) -> Fields:
+    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 
 @lru_cache(maxsize=4096)
@@ -453,7 +491,7 @@ _NO_POST = Accepts(json=False, stream=True)
 _REVISION = REVISION.encode()
 _STREAM_HEAD = [
     (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache"),
+    (b"cache-control", b"no-cache, no-transform"),
     # Receiving Messages: keeps nginx and its kind from holding events back.
     (b"x-accel-buffering", b"no"),
 ]

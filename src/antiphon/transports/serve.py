@@ -25,7 +25,6 @@ def run(
 
     class GracefulServer(uvicorn.Server):
         def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 -- uvicorn's signature
-            endpoint.service.subscriptions.close()
             # uvicorn would raise the signal once more at the end, and a clean end would look like a violent one.
             self.force_exit = self.should_exit and sig == signal.SIGINT
             self.should_exit = True

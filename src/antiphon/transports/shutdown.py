@@ -12,6 +12,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -23,16 +25,33 @@ GRACE = 2.0
 log = logging.getLogger("antiphon")
 
 
-def close_subscriptions_on(number: int, service: Service) -> None:
-    """Close subscription streams on a signal, before the handler that is set for it runs."""
-    proceed = signal.getsignal(number)
+class _CloseStreams:
+    """Closes the streams of a service on a signal, before the server's own handler runs."""
 
-    def close(sig: int, frame: FrameType | None) -> None:
-        service.subscriptions.close()
-        if callable(proceed):
-            proceed(sig, frame)
+    def __init__(self, service: Service, proceed: Callable[[int, FrameType | None], object]) -> None:
+        self.service = service
+        self._proceed = proceed
 
-    signal.signal(number, close)
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.service.subscriptions.close()
+        self._proceed(number, frame)
+
+
+def close_streams_on_signals(service: Service) -> None:
+    """Close streams when the ASGI server is told to stop, whichever it is.
+
+    An ASGI server waits for the requests under way before it ends the lifespan, and a stream ends only when it is told
+    to. This does nothing where no server handles SIGTERM in this thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    if not callable(handler) or (isinstance(handler, _CloseStreams) and handler.service is service):
+        return
+    closing = _CloseStreams(service, handler)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) == handler:
+            signal.signal(number, closing)
 
 
 async def cancel_other_tasks() -> None:
@@ -43,17 +62,19 @@ async def cancel_other_tasks() -> None:
 
     * 0: told to stop, by a signal or by the end of its input, and every task finished or let itself be cancelled.
     * 1: a task did not let itself be cancelled within ``GRACE`` seconds. The log names it.
-
-    With ``--workers`` and ``--reload``, uvicorn ends the worker that does not stop, and the process that started it
-    ends with 0.
     """
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    if not rest:
+    current = asyncio.current_task()
+    await cancel_tasks([task for task in asyncio.all_tasks() if task is not current])
+
+
+async def cancel_tasks(tasks: "Sequence[asyncio.Task[Any]]") -> None:
+    """Cancel tasks; end the process with code 1 if they do not stop."""
+    if not tasks:
         return
-    for task in rest:
+    for task in tasks:
         if not task.cancelling():
             task.cancel()
-    _, stubborn = await asyncio.wait(rest, timeout=GRACE)
+    _, stubborn = await asyncio.wait(tasks, timeout=GRACE)
     if not stubborn:
         return
     for task in stubborn:

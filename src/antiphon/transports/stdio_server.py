@@ -24,7 +24,11 @@ GRACE = 5.0
 """Seconds that requests under way may take to finish after the input has ended."""
 
 MAX_UNSENT = 1024 * 1024
-"""Bytes that may wait for a client to read them before further requests wait as well."""
+"""Bytes that may wait for a client to read them before handlers that say more wait as well."""
+MAX_UNREAD = 8 * MAX_UNSENT
+"""The same before no more requests are read. It is larger, so that cancellations and answers are read until then."""
+MAX_UNDER_WAY = 10_000
+"""Requests that may be under way. Reading goes on, since each of them may wait for a client's answer."""
 
 log = logging.getLogger("antiphon")
 
@@ -52,6 +56,8 @@ class Pipe:
         self._under_way: dict[RequestId | None, asyncio.Task[None]] = {}
         self._batches: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
+        self._busy = threading.Lock()
+        """Locked by the reader when it hands lines over, and released when the event loop wants more."""
         self._loop = asyncio.get_running_loop()
         self._outgoing = Outgoing(sink, self._ended.set)
         self._dialect = MODERN if dialect is None else dialect(service, self._put_line)
@@ -64,6 +70,7 @@ class Pipe:
         handled = self._on_signals()
         try:
             await self._ended.wait()
+            self._want_more()
             self._dialect.close()
             await self._finish()
         finally:
@@ -78,35 +85,58 @@ class Pipe:
         """In a thread: it works on every platform and on every kind of stream."""
         buffered = bytearray()
         skipped: _Skipped | None = None
-        while True:
-            try:
-                chunk = os.read(self._source, 65536)
-            except OSError:
-                chunk = b""
-            if not chunk:
-                break
+        found: list[bytes | _Skipped] = []
+        while chunk := self._next_chunk():
             *lines, rest = chunk.split(b"\n")
             for part in lines:
                 line = bytes(buffered) + part
                 buffered.clear()
                 if skipped is not None or len(line) > self._max_line:
-                    self._hand_over((skipped or _Skipped()).add(line))
+                    found.append((skipped or _Skipped()).add(line))
                     skipped = None
                 elif line.strip():
-                    self._hand_over(line)
+                    found.append(line)
             buffered += rest
             if len(buffered) > self._max_line:
                 # Keep next to none of a line that will be refused, however long it gets.
                 skipped = (skipped or _Skipped()).add(buffered)
                 buffered.clear()
+            self._hand_over(found)
+            found = []
         if skipped is not None:
-            self._hand_over(skipped.add(buffered))
+            found.append(skipped.add(buffered))
         elif buffered.strip():
-            self._hand_over(bytes(buffered))
+            found.append(bytes(buffered))
+        self._hand_over(found)
         _call_on(self._loop, self._ended.set)
 
-    def _hand_over(self, line: "bytes | _Skipped") -> None:
-        _call_on(self._loop, self._received, line)
+    def _next_chunk(self) -> bytes:
+        try:
+            return os.read(self._source, 65536)
+        except OSError:
+            return b""
+
+    def _hand_over(self, lines: "list[bytes | _Skipped]") -> None:
+        """Give lines to the event loop, once it has taken those before."""
+        if lines:
+            self._busy.acquire()
+            _call_on(self._loop, self._take_lines, lines)
+
+    def _take_lines(self, lines: "list[bytes | _Skipped]") -> None:
+        for line in lines:
+            self._received(line)
+        if len(lines) == 1:
+            self._want_more()
+        else:
+            # After the first step of each request: most have replied by then.
+            self._loop.call_soon(self._want_more)
+
+    def _want_more(self) -> None:
+        if self._outgoing.unsent > MAX_UNREAD and not self._ended.is_set():
+            self._resuming = asyncio.ensure_future(self._outgoing.room())
+            self._resuming.add_done_callback(lambda _: self._want_more())
+        elif self._busy.locked():
+            self._busy.release()
 
     def _received(self, line: "bytes | _Skipped") -> None:
         if isinstance(line, _Skipped):
@@ -141,7 +171,6 @@ class Pipe:
             if tasks:
                 await asyncio.wait(tasks)
             if replies:
-                await self._outgoing.room()
                 self._put_line(b"[" + b",".join(replies) + b"]")
 
         batch = asyncio.ensure_future(reply())
@@ -161,6 +190,12 @@ class Pipe:
         if id_ is not None and id_ in self._under_way:
             # Without the id: the request under way must not be answered twice.
             put(encode(jsonrpc.error(None, InvalidRequest(f"There is a request under way with the id {id_!r}"))))
+            return None
+        if id_ is not None and len(self._under_way) >= MAX_UNDER_WAY:
+            fault = InvalidRequest(
+                f"There are {MAX_UNDER_WAY} requests under way: wait for replies before you send more"
+            )
+            put(encode(jsonrpc.error(id_, fault)))
             return None
         task = asyncio.ensure_future(self._serve(message, put))
         if id_ is not None:
@@ -184,8 +219,6 @@ class Pipe:
             log.exception("a request failed")
             id_ = jsonrpc.id_of(message)
             reply = None if id_ is None else encode(jsonrpc.error(id_, InternalError()))
-        if self._outgoing.is_full:
-            await self._outgoing.room()
         # The id is free again before the reply is out: a quick client may use it at once.
         self._under_way.pop(jsonrpc.id_of(message), None)
         if reply is not None and not channel.silenced:
@@ -256,7 +289,7 @@ class Outgoing:
         self._broken = broken
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._unsent = 0
+        self.unsent = 0
         self._is_open = True
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._loop = asyncio.get_running_loop()
@@ -265,8 +298,8 @@ class Outgoing:
         with self._lock:
             if not self._is_open:
                 return
-            self._unsent += len(line)
-            if self._unsent > MAX_UNSENT:
+            self.unsent += len(line)
+            if self.unsent > MAX_UNSENT:
                 self.is_full = True
         self._lines.put(line)
 
@@ -297,9 +330,9 @@ class Outgoing:
 
     def _sent(self, size: int) -> None:
         with self._lock:
-            self._unsent -= size
+            self.unsent -= size
             # Not before half of it is gone: to wake a task for every line would cost more than the line.
-            has_room = self.is_full and self._unsent <= MAX_UNSENT // 2
+            has_room = self.is_full and self.unsent <= MAX_UNSENT // 2
             if has_room:
                 self.is_full = False
         if has_room:

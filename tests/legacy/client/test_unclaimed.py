@@ -14,6 +14,7 @@ from .old import Old, form, text
 from .old_http import OldHttp, answer, ask, event, result, stream
 
 HINT = "antiphon/request"
+SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "Hello"}}], "maxTokens": 9}
 
 
 class Two(Old):
@@ -206,6 +207,22 @@ async def test_a_server_that_asks_on_and_on_among_several_calls_is_refused():
         assert (await client.call_tool("ask")).text == "x"
         server.may_end.set()
         assert (await work).text == "worked"
+
+
+async def test_a_server_that_asks_on_and_on_outside_of_calls_is_refused_until_the_next_call():
+    async def count_samples(server):
+        count = 0
+        while "result" in (response := await server.ask("sampling/createMessage", SAMPLING)):
+            count += 1
+        assert "asks too much" in response["error"]["message"]
+        return count
+
+    server = Two()
+    async with asyncio.timeout(5), Client(server.link(), sample=lambda _: "Hi", elicit=Person()) as client:
+        assert await count_samples(server) == 100
+        server.may_end.set()
+        assert (await client.call_tool("work")).text == "worked"
+        assert await count_samples(server) == 100
 
 
 async def test_the_servers_time_does_not_run_for_calls_that_may_have_asked():

@@ -8,7 +8,7 @@ import pytest
 import antiphon
 from antiphon import Context, Server, SQLiteStore
 
-from .driver import Client, accept, notification, request, text_of, tool_call
+from .driver import Client, accept, initialize, notification, request, text_of, tool_call
 
 YES = accept(confirm=True)
 
@@ -254,3 +254,23 @@ async def test_sessions_that_ended_elsewhere_make_room(instances):
         client.app = instances.endpoints[1]
         assert (await client.delete()).status == 204
     await Client(crowded).connect()
+
+
+async def test_only_sessions_that_no_instance_uses_make_room(instances, monkeypatch):
+    from antiphon.legacy.server import sessions
+
+    now = 1000.0
+    monkeypatch.setattr(sessions.time, "monotonic", lambda: now)
+    crowded = instances.apps[0].asgi(max_sessions=2)
+    elsewhere, idle = Client(crowded), Client(crowded)
+    await elsewhere.connect()
+    elsewhere.app = instances.endpoints[1]
+    await elsewhere.call("ping")
+    await idle.connect()
+    await Client(crowded).connect()  # the first one counts at the other instance now
+    refused = await Client(crowded).post(initialize())
+    assert refused.status == 503  # another instance may use one without having written it yet
+    now += 400
+    await Client(crowded).connect()
+    assert (await idle.post(request("ping"))).status == 404
+    assert (await elsewhere.post(request("ping"))).status == 200

@@ -108,13 +108,24 @@ async def test_an_initialize_without_an_id_opens_no_session(app):
     assert SESSION not in reply.headers
 
 
-async def test_a_client_cannot_fill_the_memory_by_introducing_itself(app):
+@pytest.mark.parametrize("place", ["clientInfo", "capabilities"])
+async def test_a_client_cannot_fill_the_memory_by_introducing_itself(app, place):
     message = initialize()
-    message["params"]["clientInfo"]["description"] = "x" * 1_000_000
+    message["params"][place]["more"] = "x" * 5000
     reply = await Client(app.asgi()).post(message)
     assert reply.error["code"] == -32602
-    assert "large" in reply.error["message"]
+    assert "4096" in reply.error["message"]
     assert SESSION not in reply.headers
+
+
+async def test_the_icons_of_a_client_are_not_kept(app):
+    message = initialize()
+    message["params"]["clientInfo"]["icons"] = [{"src": "data:image/png;base64," + "A" * 60_000}]
+    client = Client(app.asgi())
+    reply = await client.post(message)
+    client.headers[SESSION] = session = reply.headers[SESSION]
+    assert len(await app.store.get(f"antiphon:session:{session}")) < 300
+    assert (await client.use("echo", {"text": "hi"}))["result"]["content"][0]["text"] == "hi"
 
 
 async def test_who_accepts_only_a_stream_gets_one(app):
@@ -322,18 +333,51 @@ async def test_expired_sessions_are_forgotten():
     await until(lambda: (len(sessions), len(app.store)) == (0, 0))
 
 
-async def test_there_are_only_so_many_sessions():
-    app = Server("tests")
-    endpoint = app.asgi(max_sessions=3)
-    clients = [Client(endpoint) for _ in range(3)]
-    for client in clients:
+async def test_when_there_are_too_many_sessions_the_one_unused_for_longest_ends():
+    endpoint = Server("tests").asgi(max_sessions=3)
+    clients = [Client(endpoint) for _ in range(4)]
+    for client in clients[:3]:
         await client.connect()
-    reply = await Client(endpoint).post(initialize())
-    assert reply.status == 503
-    assert "too many sessions" in reply.error["message"]
     assert (await clients[0].post(request("ping"))).status == 200
-    await clients[1].delete()
+    await clients[3].connect()
+    assert [(await client.post(request("ping"))).status for client in clients] == [200, 404, 200, 200]
+
+
+async def test_sessions_in_use_never_make_room():
+    app = Server("tests")
+    running, open_ = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    async def work() -> str:
+        running.set()
+        await open_.wait()
+        return "worked"
+
+    endpoint = app.asgi(max_sessions=2)
+    calling, listening = Client(endpoint), Client(endpoint)
+    await calling.connect()
+    call = calling.tool("work")
+    await running.wait()
+    await listening.connect()
+    stream = listening.listen()
+    await stream.opened()
+    refused = await Client(endpoint).post(initialize())
+    assert refused.status == 503
+    assert "in use" in refused.error["message"]
+    open_.set()
+    assert text_of((await call.reply()).message) == "worked"
     await Client(endpoint).connect()
+    assert (await calling.post(request("ping"))).status == 404
+    assert (await listening.post(request("ping"))).status == 200
+    stream.disconnect()
+
+
+async def test_an_initialize_that_is_refused_ends_no_session():
+    endpoint = Server("tests").asgi(max_sessions=1)
+    client = Client(endpoint)
+    await client.connect()
+    assert (await Client(endpoint).post(request("initialize", {}))).error["code"] == -32602
+    assert (await client.post(request("ping"))).status == 200
 
 
 async def test_sessions_that_expired_make_room(monkeypatch):
@@ -403,6 +447,23 @@ async def test_a_2026_request_touches_nothing_of_the_older_era(app, monkeypatch)
     assert (await http.call("nothing/known")).status == 404
     assert (await http.open(b"{", message={}).reply()).status == 400
     assert (await http.open(notification("notifications/cancelled", {"requestId": 1})).reply()).status == 202
+
+
+async def test_a_page_of_an_allowed_origin_can_open_a_session_and_read_its_streams(app):
+    page = "https://app.example.com"
+    client = Client(app.asgi(allowed_origins=[page]), headers={"origin": page})
+    asked = await client.open(b"", verb="OPTIONS", headers={"access-control-request-method": "DELETE"}).reply()
+    assert asked.headers["access-control-allow-methods"] == "DELETE, GET, POST"
+    opened = await client.post(initialize())
+    client.headers[SESSION] = opened.headers[SESSION]
+    assert SESSION in opened.headers["access-control-expose-headers"].split(", ")
+    stream = client.listen()
+    await stream.opened()
+    refused = await client.post(request("ping"), headers={SESSION: "unknown"})
+    for response in (asked, opened, stream, refused):
+        assert response.headers["access-control-allow-origin"] == page
+    stream.disconnect()
+    await stream.finished()
 
 
 # --- those who are not served -------------------------------------------------------------------------------------

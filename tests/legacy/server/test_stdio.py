@@ -105,6 +105,7 @@ async def piped(app):
         serving = asyncio.create_task(Pipe(app, source, sink, dialect=LegacyPipe).run())
         wire = Wire(reader, to_server)
         wire.serving = serving
+        wire.pause, wire.resume = transport.pause_reading, transport.resume_reading
         try:
             yield wire
         finally:
@@ -226,6 +227,31 @@ async def test_many_conversations_share_the_pipe(wire):
         wire.answer(question, YES if "a" in question["params"]["message"] else DECLINE)
     for name, call in calls.items():
         assert text_of(await wire.reply(call["id"])) == f"{name}{name == 'a'}"
+
+
+async def test_answers_are_read_while_replies_wait_for_the_client_to_read_them(app, wire):
+    answered = asyncio.Event()
+
+    @app.tool
+    async def large() -> str:
+        return "x" * (2 << 20)
+
+    @app.tool
+    async def sure_at_last(ctx: Context) -> str:
+        sure = await ctx.confirm("Sure?")
+        answered.set()
+        return str(sure)
+
+    await wire.initialize()
+    wire.send(tool_call("sure_at_last", id="s"))
+    question = await wire.question()
+    wire.pause()
+    wire.send(tool_call("large"))
+    wire.answer(question, accept(confirm=True))
+    async with asyncio.timeout(DEADLINE):
+        await answered.wait()
+    wire.resume()
+    assert text_of(await wire.reply("s")) == "True"
 
 
 async def test_a_page_and_its_end_are_told(wire):

@@ -21,7 +21,7 @@ MOST_COMPLETED = 1000
 """Elicitations of which the server said that they are done."""
 MOST_TOLD = 1000
 """Notifications of no call that may wait to be heard."""
-TOO_MANY = "Too many questions wait already"
+TOO_MANY = "The server asks too much: too many questions wait already, or too many came since the last call"
 FAREWELL = 2.0
 """Seconds that the last messages have to reach the server."""
 _LISTS = ("tools", "prompts", "resources")

@@ -31,6 +31,8 @@ class UnclaimedQuestions:
         self._tell = tell
         self._soon = soon
         self._open: dict[RequestId, _Unclaimed] = {}
+        self._of_no_call = 0
+        """Questions that no call has asked, since the last reply to one."""
 
     def ask(self, request: JsonObject, candidates: Sequence[LegacyCall] = ()) -> bool:
         """Answer a question; return False if there are too many already."""
@@ -40,8 +42,9 @@ class UnclaimedQuestions:
         # Each call may be a candidate as often as it may ask: one that asks without end uses up its share.
         if candidates and all(call.guesses >= MOST_QUESTIONS for call in candidates):
             return False
-        if len(self._open) >= MOST_QUESTIONS:
+        if len(self._open) >= MOST_QUESTIONS or self._of_no_call >= MOST_QUESTIONS:
             return False
+        self._of_no_call += not candidates
         self._open[id_] = _Unclaimed(set(candidates), self._soon(self._answered(request)))
         for call in candidates:
             call.hold()
@@ -54,6 +57,7 @@ class UnclaimedQuestions:
 
     def over(self, call: LegacyCall) -> None:
         """The server has replied to a call: it is no candidate any more."""
+        self._of_no_call = 0
         for id_ in self._without(call):
             if self._open[id_].was_left:
                 self._refuse(id_, "The client left the call")

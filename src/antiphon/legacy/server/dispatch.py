@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from antiphon.errors import CannotAsk, InvalidParams, MethodNotFound, ProtocolError, ResourceNotFound
-from antiphon.legacy.server.sessions import MAX_BYTES, MAX_URIS, Session, welcome
+from antiphon.legacy.server.sessions import MAX_BYTES, MAX_URIS, Session
 from antiphon.rounds.journal import Conversation, Journal
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
 from antiphon.server.dialect import Dialect
@@ -66,7 +66,17 @@ class Dispatcher:
     def welcome(self, message: Message, session: Session) -> bytes:
         """The reply to initialize."""
         log.info("a client of revision %s opened a session", session.revision)
-        return encode(jsonrpc.result(message["id"], welcome(self._service, session)))
+        service = self._service
+        able = service.capabilities()
+        result: JsonObject = {
+            "protocolVersion": session.revision,
+            # A client without a session cannot be told later what changed.
+            "capabilities": able if session.id else {name: {} for name in able},
+            "serverInfo": service.info,
+        }
+        if service.instructions is not None:
+            result["instructions"] = service.instructions
+        return encode(jsonrpc.result(message["id"], result))
 
     async def answer(
         self, message: Message, session: Session, channel: Channel, headers: RawHeaders | None = None

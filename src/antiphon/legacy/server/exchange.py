@@ -3,21 +3,18 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
-from antiphon.errors import ProtocolError
-from antiphon.transports.asgi import Exchange, head
-from antiphon.wire.jsonrpc import encode, error
+from antiphon.transports.asgi import Exchange, Fields
 
 SESSION: Final = b"mcp-session-id"
-_STREAM: Final = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-]
 ENDING: Final = 1.0
 """Seconds for the end of a stream to be sent; a client that does not read does not get it."""
-Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+
+def named(session: str) -> Fields:
+    """The header that names a session, if there is one."""
+    return [(SESSION, session.encode())] if session else []
 
 
 class LegacyExchange(Exchange):
@@ -32,30 +29,17 @@ class LegacyExchange(Exchange):
     def is_open(self) -> bool:
         return not self.ended and not self.gone
 
-    async def answer(self, status: int, body: bytes, headers: Headers = ()) -> None:
+    async def reply(self, status: int, body: bytes | None, fields: Fields = ()) -> None:
         """Send the whole response; where a stream has begun, its end."""
         if self.streaming:
             await self.end()
         if not self.is_open:
             return
         self.ended = True
-        start = head(status, len(body))
-        start = [*start, *headers] if headers else start
-        await self._send({"type": "http.response.start", "status": status, "headers": start})
-        await self._send({"type": "http.response.body", "body": body})
+        await self._send_whole(status, body or b"", fields)
 
-    async def answer_json(self, replies: Sequence[bytes], *, batch: bool) -> None:
-        await self.answer(200, b"[" + b",".join(replies) + b"]" if batch else replies[0])
-
-    async def refuse(self, fault: ProtocolError, id_: int | str | None = None) -> None:
-        await self.answer(fault.status, encode(error(id_, fault)))
-
-    async def begin(self, session: str | None) -> None:
-        """Open a stream, and watch for the client's going away."""
-        self.streaming = True
-        start = _STREAM if session is None else [*_STREAM, (SESSION, session.encode())]
-        await self._send({"type": "http.response.start", "status": 200, "headers": start})
-        self.watch()
+    async def reply_json(self, replies: Sequence[bytes], *, batch: bool) -> None:
+        await self.reply(200, b"[" + b",".join(replies) + b"]" if batch else replies[0])
 
     async def event(self, id_: str | None, data: bytes, *, retry: float | None = None) -> None:
         lines = [] if id_ is None else [b"id: " + id_.encode()]

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, Final, Literal
 
 from antiphon.errors import InvalidRequest, ProtocolError
 from antiphon.http.exchange import Receive, Send
 from antiphon.legacy.server.dispatch import CHANGING, Dispatcher
-from antiphon.legacy.server.exchange import SESSION, LegacyExchange
+from antiphon.legacy.server.exchange import SESSION, LegacyExchange, named
 from antiphon.legacy.server.instances import InstanceRouter
 from antiphon.legacy.server.reply_stream import ReplyStream, StatelessReply
 from antiphon.legacy.server.resuming import GetStreams
@@ -17,7 +17,8 @@ from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
 from antiphon.server.run import Channel
 from antiphon.stores.store import StoreError
-from antiphon.transports.admission import Accepts
+from antiphon.transports.admission import Accepts, read_accept
+from antiphon.transports.asgi import Fields
 from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc
 from antiphon.wire.headers import RawHeaders
@@ -43,7 +44,7 @@ class LegacyHttp(Dialect):
         *,
         mode: Literal["sessions", "stateless"] = "sessions",
         session_ttl: float = 1800,
-        max_sessions: int = 100_000,
+        max_sessions: int = 10_000,
         event_buffer: int = 1024,
     ) -> None:
         if session_ttl <= 0:
@@ -60,9 +61,8 @@ class LegacyHttp(Dialect):
             ttl=session_ttl,
             buffer=event_buffer,
             ask_timeout=service.ask_timeout,
-            touch=self.sessions.touch,
         )
-        self.sessions.busy = self.router.busy
+        self.sessions.busy, self.sessions.ended = self.router.busy, self.router.end_here
         self._changes = service.changes
         self._streams = GetStreams(service, self.sessions, self.router)
         if self._keeps:
@@ -106,8 +106,8 @@ class LegacyHttp(Dialect):
             if version is not None and version.strip() not in _REVISIONS and not _opens(message):
                 known = ", ".join(REVISIONS)
                 raise InvalidRequest(f"Unsupported MCP-Protocol-Version; sessions speak {known}", status=400)
-            if verb == "GET":
-                _check_accept(headers)
+            if verb == "GET" and not read_accept(headers.get(b"accept")).stream:
+                raise InvalidRequest("Accept must allow text/event-stream", status=406)
             if not self._keeps:
                 await self._post(_without_session(message, version, principal), exchange, headers, message)
             elif verb == "POST" and _opens(message):
@@ -143,18 +143,18 @@ class LegacyHttp(Dialect):
         jsonrpc.check(message)
         session = await self.sessions.open(message, principal)
         self._changes.want()
-        await self._send(exchange, self._dispatcher.welcome(message, session), [(SESSION, session.id.encode())])
+        await self._send(exchange, self._dispatcher.welcome(message, session), named(session.id))
 
     async def _end(self, session: Session, exchange: LegacyExchange) -> None:
         await self.sessions.end(session)
         await self.router.end(session.id)
-        await exchange.answer(204, b"")
+        await exchange.reply(204, b"")
 
     async def _post(self, session: Session, exchange: LegacyExchange, headers: RawHeaders, message: Any) -> None:
         if type(message) is list:
             await self._batch(session, exchange, headers, message)
         elif await self._took(session, message):
-            await exchange.answer(202, b"")
+            await exchange.reply(202, b"")
         elif not self._keeps and _opens(message):
             await self._send(exchange, self._dispatcher.welcome(message, session))
         else:
@@ -172,35 +172,22 @@ class LegacyHttp(Dialect):
             await self.router.cancel(session.id, jsonrpc.cancelled_id(message))
         return True
 
-    async def _send(self, exchange: LegacyExchange, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    async def _send(self, exchange: LegacyExchange, body: bytes, fields: Fields = ()) -> None:
         """Send a reply that no handler has a part in."""
         if exchange.accepts.json:
-            await exchange.answer(200, body, headers)
+            await exchange.reply(200, body, fields)
             return
-        await exchange.begin(next((value.decode() for name, value in headers if name == SESSION), None))
+        await exchange.begin(fields)
         await exchange.event(None, body)
         await exchange.end()
 
-    async def _call(self, session: Session, exchange: LegacyExchange, headers: RawHeaders, message: Message) -> None:
-        id_ = message["id"]
-        self._check_free(session, [id_])
-        reply = self._reply(session, exchange, id_)
-        self.router.begin(session.id, id_, exchange.task if self._keeps else None)
-        try:
-            await reply.finish(await self._answer(session, headers, reply, message))
-        except asyncio.CancelledError:
-            if not self.router.was_cancelled(session.id, id_):
-                await reply.abandon()
-                raise
-            # 2025-11-25, basic/utilities/cancellation: a cancelled request is not answered.
-            await reply.close()
-            await exchange.answer(202, b"")
-        finally:
-            self.router.done(session.id, id_)
-            reply.let_go()
-
     def _reply(self, session: Session, exchange: LegacyExchange, id_: RequestId | None) -> ReplyStream | StatelessReply:
         return ReplyStream(session, self.router, exchange, id_) if self._keeps else StatelessReply(exchange)
+
+    async def _call(self, session: Session, exchange: LegacyExchange, headers: RawHeaders, message: Message) -> None:
+        self._check_free(session, [message["id"]])
+        reply = self._reply(session, exchange, message["id"])
+        await self._finish(reply, self._one(session, headers, reply, message))
 
     async def _batch(
         self, session: Session, exchange: LegacyExchange, headers: RawHeaders, messages: list[Message]
@@ -210,7 +197,6 @@ class LegacyHttp(Dialect):
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
         if len(messages) > MAX_BATCH:
             raise InvalidRequest(f"A batch may have at most {MAX_BATCH} messages", status=413)
-        reply = self._reply(session, exchange, None)
         calls: list[Message] = []
         for message in messages:
             if await self._took(session, message):
@@ -219,12 +205,20 @@ class LegacyHttp(Dialect):
                 raise InvalidRequest("initialize must not be part of a batch")
             calls.append(message)
         if not calls:
-            await exchange.answer(202, b"")
+            await exchange.reply(202, b"")
             return
         self._check_free(session, [message["id"] for message in calls])
+        reply = self._reply(session, exchange, None)
+        await self._finish(reply, asyncio.gather(*(self._one(session, headers, reply, message) for message in calls)))
+
+    async def _finish(
+        self, reply: ReplyStream | StatelessReply, answered: Awaitable[bytes | list[bytes | None] | None]
+    ) -> None:
+        """Send what is answered: a reply, or those to a batch; None where a request was cancelled."""
         try:
-            answered = await asyncio.gather(*(self._one(session, headers, reply, message) for message in calls))
-            await reply.finish(*filter(None, answered), batch=True)
+            found = await answered
+            replies = found if isinstance(found, list) else [found]
+            await reply.finish(*filter(None, replies), batch=replies is found)
         except asyncio.CancelledError:
             await reply.abandon()
             raise
@@ -232,7 +226,7 @@ class LegacyHttp(Dialect):
             reply.let_go()
 
     async def _one(self, session: Session, headers: RawHeaders, reply: Channel, message: Message) -> bytes | None:
-        """The reply to one request of a batch; None if it was cancelled."""
+        """The reply to one request; None if it was cancelled: 2025-11-25, basic/utilities/cancellation."""
         id_ = message["id"]
         self.router.begin(session.id, id_, asyncio.current_task() if self._keeps else None)
         try:
@@ -258,12 +252,6 @@ class LegacyHttp(Dialect):
         for at, id_ in enumerate(ids if self._keeps else ()):
             if self.router.is_running(session.id, id_) or id_ in ids[:at]:
                 raise InvalidRequest(f"There is a request under way with the id {id_!r}")
-
-
-def _check_accept(headers: RawHeaders) -> None:
-    accept = headers.get(b"accept", b"*/*")
-    if not any(kind in accept for kind in (b"text/event-stream", b"*/*", b"text/*")):
-        raise InvalidRequest("Accept must allow text/event-stream", status=406)
 
 
 def _opens(message: object) -> bool:

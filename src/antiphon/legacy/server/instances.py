@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
 
 import msgspec
@@ -45,7 +45,6 @@ class InstanceRouter:
         ttl: float,
         buffer: int,
         ask_timeout: float | None,
-        touch: Callable[[str], Awaitable[bool]],
     ) -> None:
         self.store = store
         self.ttl = ttl
@@ -53,7 +52,6 @@ class InstanceRouter:
         self.instance = secrets.token_hex(6)
         self.pushes = Pushes(self.instance, ask_timeout)
         self._shared = shared
-        self._touch = touch
         self._count = 0
         self._received: str | None = None
         self._replies: dict[str, ReplyStream] = {}
@@ -86,8 +84,8 @@ class InstanceRouter:
         return (session, id_) in self._running
 
     def busy(self) -> set[str]:
-        """The sessions in which a request is under way."""
-        return {session for session, _ in self._running}
+        """The sessions that a request or a stream uses."""
+        return {*self._ending, *(session for session, _ in self._running)}
 
     def was_cancelled(self, session: str, id_: RequestId) -> bool:
         """Whether a request ends because its client cancelled it; its task may then go on."""
@@ -111,7 +109,7 @@ class InstanceRouter:
 
     async def end(self, session: str) -> None:
         """End what goes on in a session, at every instance."""
-        self._end(session)
+        self.end_here(session)
         await self._tell_all({"end": session})
 
     # --- streams --------------------------------------------------------------------------------------------------
@@ -187,7 +185,7 @@ class InstanceRouter:
         """The server goes down: wait for no answer any more."""
         self.pushes.give_up(why="The server stops, and cannot wait for the answer. Call again.")
         for session in list(self._ending):
-            self._end(session, cancel=False)
+            self.end_here(session, cancel=False)
         self._stop()
 
     # --- inside ---------------------------------------------------------------------------------------------------
@@ -200,7 +198,8 @@ class InstanceRouter:
         task.cancel()
         return True
 
-    def _end(self, session: str, *, cancel: bool = True) -> None:
+    def end_here(self, session: str, *, cancel: bool = True) -> None:
+        """End what goes on in a session at this instance."""
         for then in list(self._ending.pop(session, ())):
             then()
         self.pushes.give_up(session)
@@ -304,7 +303,7 @@ class InstanceRouter:
             case {"cancel": [session, id_]}:
                 self._cancel(session, id_)
             case {"end": session}:
-                self._end(session)
+                self.end_here(session)
             case {"reads": [instance, session, stream]} if instance != self.instance:
                 stop = self._readers.get((session, stream))
                 if stop is not None:
@@ -324,15 +323,12 @@ class InstanceRouter:
             await asyncio.sleep(BEAT)
 
     async def _refresh(self) -> None:
-        """Keep alive what is in use, however long a user takes to answer."""
+        """Keep streams alive, however long a user takes to answer."""
         while True:
             await asyncio.sleep(min(60.0, self.ttl / 3))
             with contextlib.suppress(StoreError):
                 for reply in list(self._replies.values()):
                     await self._keep(reply)
-                for session in {*self._ending, *(reply.session.id for reply in self._replies.values())}:
-                    if not await self._touch(session):
-                        self._end(session)  # elsewhere, and the news did not arrive here
 
     async def _keep(self, reply: ReplyStream) -> None:
         key = open_key(reply.session.id, reply.name)

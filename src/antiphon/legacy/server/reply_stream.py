@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from antiphon.errors import CannotAsk, InternalError
-from antiphon.legacy.server.exchange import LegacyExchange
+from antiphon.legacy.server.exchange import LegacyExchange, named
 from antiphon.legacy.server.push import PushChannel, Pushes
 from antiphon.legacy.server.sessions import Session
 from antiphon.server.run import Channel
@@ -95,10 +95,10 @@ class ReplyStream(PushChannel):
         if self._asking:
             await self.take_back()
         if not self.name and not replies:
-            await self._exchange.answer(202, b"")
+            await self._exchange.reply(202, b"")
             return
         if not self.name and self._exchange.accepts.json:
-            await self._exchange.answer_json(replies, batch=batch)
+            await self._exchange.reply_json(replies, batch=batch)
             return
         for reply in replies:
             await self._append(reply, last=reply is replies[-1])
@@ -163,7 +163,7 @@ class ReplyStream(PushChannel):
             streams = self._streams
             name = streams.new_stream()
             await streams.store.put(open_key(self._session.id, name), encode(self.id), ttl=streams.ttl)
-            await self._exchange.begin(self._session.id or None)
+            await self._exchange.begin(named(self._session.id))
             self.name = name
             await streams.opened(self)
             if EARLIER[self._session.revision].polls:
@@ -221,7 +221,7 @@ class StatelessReply(Channel):
 
     async def finish(self, *replies: bytes, batch: bool = False) -> None:
         if not self._exchange.streaming and self._exchange.accepts.json:
-            await self._exchange.answer_json(replies, batch=batch)
+            await self._exchange.reply_json(replies, batch=batch)
             return
         for reply in replies:
             await self._event(reply)
@@ -238,7 +238,7 @@ class StatelessReply(Channel):
 
     async def _event(self, data: bytes) -> None:
         if not self._exchange.streaming:
-            await self._exchange.begin(None)
+            await self._exchange.begin()
         await self._exchange.event(None, data)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.errors import InternalError, InvalidRequest
-from antiphon.legacy.server.exchange import LegacyExchange
+from antiphon.legacy.server.exchange import LegacyExchange, named
 from antiphon.legacy.server.instances import InstanceRouter
 from antiphon.legacy.server.reply_stream import KEPT, open_key, stream_key
 from antiphon.legacy.server.sessions import Session, Sessions
@@ -63,7 +63,7 @@ class GetStreams:
                 raise InvalidRequest("The Last-Event-ID header names no event of this server") from None
             if not events and asked is None:
                 raise InvalidRequest("That stream is over, and what was on it is no longer kept")
-            await exchange.begin(session.id)
+            await exchange.begin(named(session.id))
             await exchange.put(b":\n\n")
             if asked is not None:
                 await self._router.resumed(name)
@@ -119,7 +119,7 @@ class GetStreams:
             async with self._changes.following(after) as changes, self._router.reading(session.id, _CHANGES, leave):
                 changes.overflow = leave
                 exchange.on_gone = leave
-                await exchange.begin(session.id)
+                await exchange.begin(named(session.id))
                 if EARLIER[session.revision].polls and changes.last is not None:
                     await exchange.event(f"{_CHANGES}.{after or changes.last}", b"")
                 else:

@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from antiphon.errors import InvalidParams, InvalidRequest
-from antiphon.server.dispatch import Service
 from antiphon.stores.store import Store, StoreError, following
 from antiphon.types import JsonObject, LogLevel
 from antiphon.wire.jsonrpc import Message
@@ -21,8 +20,10 @@ from antiphon.wire.revisions import EARLIER, PROTOCOL_VERSION, negotiated
 
 MAX_URIS = 1000
 """Resources that one session may subscribe to."""
-MAX_BYTES = 64 * 1024
-"""And what it may weigh: every session is kept, and read with each of its requests."""
+MAX_BYTES = 16 * 1024
+"""Letters that their URIs may have in all. Every session is kept, and read with each of its requests."""
+MAX_HELLO = 4 * 1024
+"""Bytes that capabilities and clientInfo may have, as they are kept."""
 
 
 class Session(msgspec.Struct, kw_only=True, array_like=True, gc=False):
@@ -36,18 +37,12 @@ class Session(msgspec.Struct, kw_only=True, array_like=True, gc=False):
     level: LogLevel = "info"
     """2025-11-25, server/utilities/logging: the server decides until the client has said."""
     uris: list[str] = []
+    writer: str = ""
+    """The instance that wrote it last, where several share a store."""
 
-    def pack(self) -> bytes:
+    def pack(self, writer: str) -> bytes:
         """All but the id, under which it is kept: so that thousands of sessions of one client are the same bytes."""
-        return _known(_pack(msgspec.structs.replace(self, id="")))
-
-    @staticmethod
-    def unpack(packed: bytes, id_: str) -> "Session":
-        """The same object for the same session, while it is among those used most recently: do not change it."""
-        return _unpack(packed, id_)
-
-    def copy(self) -> "Session":
-        return msgspec.structs.replace(self)
+        return _known(_pack(msgspec.structs.replace(self, id="", writer=writer)))
 
 
 _pack = msgspec.json.Encoder().encode
@@ -62,6 +57,7 @@ def _known(packed: bytes) -> bytes:
 
 @lru_cache(maxsize=128)
 def _unpack(packed: bytes, id_: str) -> Session:
+    """The same object for the same session, while it is among those used most recently: do not change it."""
     return msgspec.structs.replace(_decode(packed), id=id_)
 
 
@@ -91,11 +87,14 @@ def opened(message: JsonObject, id_: str, principal: str | None = None) -> Sessi
         id=id_,
         revision=revision,
         capabilities=capabilities,
-        client=params["clientInfo"],
+        # Icons may be whole pictures, and no handler needs them.
+        client={name: value for name, value in params["clientInfo"].items() if name != "icons"},
         principal=principal,
     )
-    if len(_pack(session.capabilities)) + len(_pack(session.client)) > MAX_BYTES:
-        raise InvalidParams(f"initialize is too large: capabilities and clientInfo may have {MAX_BYTES} bytes")
+    if len(_pack(session.capabilities)) + len(_pack(session.client)) > MAX_HELLO:
+        raise InvalidParams(
+            f"initialize is too large: capabilities and clientInfo may have {MAX_HELLO} bytes, apart from icons"
+        )
     return session
 
 
@@ -106,42 +105,35 @@ def states_revision(message: Message) -> bool:
     return type(meta) is dict and PROTOCOL_VERSION in meta
 
 
-def welcome(service: Service, session: Session) -> JsonObject:
-    """The result of initialize."""
-    able = service.capabilities()
-    result: JsonObject = {
-        "protocolVersion": session.revision,
-        # A client without a session cannot be told later what changed.
-        "capabilities": able if session.id else {name: {} for name in able},
-        "serverInfo": service.info,
-    }
-    if service.instructions is not None:
-        result["instructions"] = service.instructions
-    return result
-
-
 _OFTEN: Final = 10
 """A session in use is written again this many times within its time to live."""
 _CLAIMED: Final = 5.0
 """Seconds for which an instance may have a session to itself."""
 _LOOKED_AT: Final = 100
-"""Sessions that are looked at before another is refused."""
+"""Sessions of a shared store that are looked at before another is refused."""
 
 
 class Sessions:
-    """The sessions of a server. Each is a value in the store; this instance remembers only when it used which."""
+    """The sessions of a server. Each is a value in the store; this instance remembers only when it wrote which.
+
+    There are at most so many that this instance wrote last. For one more, the one that was unused for longest ends.
+    """
 
     def __init__(self, store: Store, *, shared: bool, ttl: float, most: int) -> None:
         self._store = store
         self._shared = shared
         self._ttl = ttl
         self._most = most
+        self._period = min(ttl / 2, 60.0)
+        self._writer = secrets.token_hex(6) if shared else ""
         self._used: dict[str, float] = {}
-        """When each session was last written from here, the longest ago first."""
+        """When each session was last written from here. The one that was unused here for longest comes first."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._moment = 0.0
         self.busy: Callable[[], Iterable[str]] = tuple
-        """Gives the sessions in which a call is under way here."""
+        """Gives the sessions that a call or a stream uses here."""
+        self.ended: Callable[[str], object] = str
+        """Is told of one of them that has ended elsewhere."""
         self._sweeping: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -149,14 +141,33 @@ class Sessions:
         return len(self._used)
 
     async def open(self, message: Message, principal: str | None) -> Session:
-        if len(self._used) >= self._most:
-            await self._sweep()
-            await self._look_for_ended()
-            if len(self._used) >= self._most:
-                raise InvalidRequest("There are too many sessions; try again later", status=503)
         session = opened(message, secrets.token_urlsafe(18), principal)
+        if len(self._used) >= self._most:
+            await self._make_room()
         await self.keep(session)
         return session
+
+    async def _make_room(self) -> None:
+        """End the session that was unused for longest; InvalidRequest if all are in use."""
+        busy = {_key(name) for name in self.busy()}
+        idle = (key for key in list(self._used) if key not in busy)
+        for key in islice(idle, _LOOKED_AT):
+            if await self._has_left(key):
+                self._used.pop(key, None)
+                return
+        raise InvalidRequest("There are too many sessions, and all are in use; try again later", status=503)
+
+    async def _has_left(self, key: str) -> bool:
+        """End an idle session, unless another instance wrote it last, where it counts; False if it may be in use."""
+        if self._shared:
+            packed = await self._store.get(key)
+            if packed is None or _decode(packed).writer != self._writer:
+                return True
+            # Another instance uses it without writing it only for a short while after it did write it.
+            if time.monotonic() - self._used.get(key, 0.0) < 2 * max(self._ttl / _OFTEN, self._period):
+                return False
+        await self._store.take(key)
+        return True
 
     async def find(self, id_: bytes | None, principal: str | None) -> Session:
         """The session of a request; InvalidRequest says whether it names none, or one that has ended."""
@@ -164,8 +175,13 @@ class Sessions:
             raise InvalidRequest("The Mcp-Session-Id header is missing: initialize first", status=400)
         name = id_.decode("latin-1")
         session = await self._as_it_is(name, principal)
-        if time.monotonic() - self._used.get(_key(name), 0.0) > self._ttl / _OFTEN:
+        key = _key(name)
+        written = self._used.get(key)
+        if written is None or time.monotonic() - written > self._ttl / _OFTEN:
             await self.touch(name)
+        else:
+            del self._used[key]
+            self._used[key] = written  # now the last to leave
         return session
 
     async def _as_it_is(self, name: str, principal: str | None) -> Session:
@@ -173,7 +189,7 @@ class Sessions:
         if packed is None:
             self._used.pop(_key(name), None)
             raise _gone()
-        session = Session.unpack(packed, name)
+        session = _unpack(packed, name)
         if session.principal != principal:
             raise _gone()  # another principal's; the reply must not tell that it exists
         return session
@@ -182,16 +198,14 @@ class Sessions:
     async def changing(self, session: Session) -> AsyncGenerator[Session]:
         """Give a session as it is now, to be changed; then keep it."""
         async with self._alone(session.id):
-            now = (await self._as_it_is(session.id, session.principal)).copy()
+            now = msgspec.structs.replace(await self._as_it_is(session.id, session.principal))
             yield now
             await self.keep(now)
 
     @contextlib.asynccontextmanager
     async def _alone(self, name: str) -> AsyncGenerator[None]:
         """Let no other task write a session, here or at other instances."""
-        lock = self._locks.get(name)
-        if lock is None:
-            lock = self._locks[name] = asyncio.Lock()
+        lock = self._locks.setdefault(name, asyncio.Lock())
         async with lock, self._claimed(name) if self._shared else contextlib.nullcontext():
             yield
 
@@ -210,7 +224,7 @@ class Sessions:
             await self._store.publish(claim, b"")
 
     async def keep(self, session: Session) -> None:
-        await self._write(_key(session.id), session.pack())
+        await self._write(_key(session.id), session)
 
     async def touch(self, name: str) -> bool:
         """Prolong a session that is in use although it sends nothing; False if it has ended."""
@@ -218,7 +232,7 @@ class Sessions:
         async with self._alone(name):
             packed = await self._store.get(key)
             if packed is not None:
-                await self._write(key, packed)
+                await self._write(key, _decode(packed))
         return packed is not None
 
     async def end(self, session: Session) -> None:
@@ -226,8 +240,8 @@ class Sessions:
             self._used.pop(_key(session.id), None)
             await self._store.take(_key(session.id))
 
-    async def _write(self, key: str, packed: bytes) -> None:
-        await self._store.put(key, packed, ttl=self._ttl)
+    async def _write(self, key: str, session: Session) -> None:
+        await self._store.put(key, session.pack(self._writer), ttl=self._ttl)
         self._used.pop(key, None)
         # The store's own key, and one moment for many: ten thousand sessions need not have more of either.
         now = time.monotonic()
@@ -239,27 +253,22 @@ class Sessions:
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sweeping = loop.call_later(min(self._ttl / 2, 60.0), self._start_sweep, loop)
+        self._sweeping = loop.call_later(self._period, self._start_sweep, loop)
 
     def _start_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweeping = None
         self._task = loop.create_task(self._sweep())
 
-    async def _look_for_ended(self) -> None:
-        """Forget sessions that ended at other instances, as far as they are among those used longest ago."""
-        for key in list(islice(self._used, _LOOKED_AT)) if self._shared else ():
-            if await self._store.get(key) is None:
-                self._used.pop(key, None)
-
     async def _sweep(self) -> None:
-        """Forget the sessions that have not been used here for too long; keep those in which a call is under way."""
+        """Forget the sessions that have not been used here for too long; prolong those in use."""
         with contextlib.suppress(StoreError):
             for name in self.busy():
-                await self.touch(name)
+                if not await self.touch(name):
+                    self.ended(name)
         now = time.monotonic()
         for key, used in list(self._used.items()):
             if now - used <= self._ttl:
-                break
+                continue
             self._used.pop(key, None)
             with contextlib.suppress(StoreError):
                 await self._store.get(key)  # a store in memory sweeps when it is used
