@@ -305,16 +305,20 @@ class Context:
 
     async def now(self) -> datetime:
         """The time, in UTC: of the round that first asked for it, and the same ever after."""
-        return datetime.fromtimestamp(float(steps.remembered(self._run, "now", self._run.server.clock)), UTC)
+        return datetime.fromtimestamp(float(await steps.remembered(self._run, "now", self._run.server.clock)), UTC)
 
     async def random(self) -> float:
         """A random number from 0 up to 1, the same on every round."""
-        return float(steps.remembered(self._run, "random", lambda: (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)))
+        return float(await steps.remembered(self._run, "random", _random))
 
     @property
     def sync(self) -> "SyncContext":
         """The same questions for a handler that is a plain function, running in a thread."""
         return SyncContext(self, self._run)
+
+
+def _random() -> float:
+    return (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)
 
 
 class SyncContext:

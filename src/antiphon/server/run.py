@@ -47,9 +47,11 @@ class Channel:
 
 
 class StepsOnce(Protocol):
-    """Runs a step once per key, across instances."""
+    """Runs a step once per identity, across instances."""
 
-    async def once(self, key: str, run: Callable[[], Awaitable[bytes]], ttl: float) -> bytes: ...
+    async def first(self, identity: str, value: bytes, ttl: float) -> bytes: ...
+
+    async def once(self, identity: str, run: Callable[[], Awaitable[bytes]], ttl: float, *, label: str) -> bytes: ...
 
 
 class StepObserver(Protocol):
@@ -99,8 +101,10 @@ class Run:
     """The last progress that was reported."""
     over = False
     """Whether the run has ended: nothing more is asked, sent or recorded."""
+    brought: bytes | None = None
+    """The journal in the token that this request brought, as it was packed."""
     expires = 0.0
-    """When the token that this request brought expires."""
+    """When that token expires."""
     context: Any = None
     """The Context that stands for this run, once something holds it."""
 

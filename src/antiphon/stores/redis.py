@@ -28,6 +28,10 @@ GREATEST = 2**64 - 1
 """The largest number in an id of Redis: twenty digits."""
 
 # Scripts, since Redis has no single command for these: GETDEL came with 6.2, and XADD sets no expiry.
+REPLACE = (
+    b"local held = redis.call('GET', KEYS[1]) if held and held ~= ARGV[1] then return false end"
+    b" return redis.call('SET', KEYS[1], unpack(ARGV, 2))"
+)
 TAKE = b"local value = redis.call('GET', KEYS[1]) redis.call('DEL', KEYS[1]) return value"
 APPEND = (
     b"local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', 'value', ARGV[2])"
@@ -77,8 +81,13 @@ class RedisStore:
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
         await self._ask(b"SET", self._keys + _encoded(key), value, *_expiry(ttl))
 
-    async def add(self, key: str, value: bytes = b"", *, ttl: float | None = None) -> bool:
-        return await self._ask(b"SET", self._keys + _encoded(key), value, b"NX", *_expiry(ttl)) is not None
+    async def add(
+        self, key: str, value: bytes = b"", *, ttl: float | None = None, replacing: bytes | None = None
+    ) -> bool:
+        name = self._keys + _encoded(key)
+        if replacing is None:
+            return await self._ask(b"SET", name, value, b"NX", *_expiry(ttl)) is not None
+        return await self._ask(b"EVAL", REPLACE, b"1", name, replacing, value, *_expiry(ttl)) is not None
 
     async def take(self, key: str) -> bytes | None:
         return _maybe(await self._ask(b"EVAL", TAKE, b"1", self._keys + _encoded(key)))

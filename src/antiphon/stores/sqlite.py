@@ -80,12 +80,14 @@ class SQLiteStore:
 
         await self._opened().write(put)
 
-    async def add(self, key: str, value: bytes = b"", *, ttl: float | None = None) -> bool:
+    async def add(
+        self, key: str, value: bytes = b"", *, ttl: float | None = None, replacing: bytes | None = None
+    ) -> bool:
         def add(rows: "Connection", now: float) -> bool:
             added = rows.execute(
-                "INSERT INTO entry VALUES (?, ?, ?) ON CONFLICT (key)"
-                " DO UPDATE SET value = excluded.value, ends = excluded.ends WHERE entry.ends <= ?",
-                (key, value, deadline(now, ttl), now),
+                "INSERT INTO entry VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE"
+                " SET value = excluded.value, ends = excluded.ends WHERE entry.ends <= ? OR entry.value = ?",
+                (key, value, deadline(now, ttl), now, replacing),
             )
             return added.rowcount == 1
 

@@ -116,6 +116,10 @@ async def _values(store: Store, name: str, promise: Promise) -> None:
     promise(await store.get(name) is None and await store.take(name) is None, "take() deletes the value.")
     promise(await store.add(name, b"fourth"), "add() returns True for a key that take() has freed.")
     promise(await store.get(name) == b"fourth", "add() sets the value of a free key.")
+    promise(not await store.add(name, b"fifth", replacing=b"other"), "add() replaces no value but the one it is given.")
+    promise(await store.add(name, b"sixth", replacing=b"fourth"), "add() replaces the value that it is given.")
+    promise(await store.get(name) == b"sixth", "add() sets the value in place of the one that it replaces.")
+    promise(await store.add(f"{name}-free", b"", replacing=b"other"), "add() takes a free key, whatever it may replace.")
 
 
 async def _claims(store: Store, name: str, promise: Promise) -> None:
@@ -176,7 +180,8 @@ async def _namespaces(store: Store, name: str, promise: Promise) -> None:
 async def _expiry(store: Store, name: str, promise: Promise) -> None:
     begun = time.monotonic()
     await store.put(f"{name}-put", b"x", ttl=BRIEF)
-    await store.add(f"{name}-add", b"x", ttl=BRIEF)
+    await store.add(f"{name}-add", b"x")
+    await store.add(f"{name}-add", b"x", ttl=BRIEF, replacing=b"x")
     first = await store.append(f"{name}-append", b"x", ttl=BRIEF)
     await store.append(f"{name}-append", b"x")
     if time.monotonic() - begun >= BRIEF:
