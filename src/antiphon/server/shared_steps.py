@@ -70,7 +70,7 @@ class SharedSteps:
         pause = _FIRST_PAUSE
         while True:
             # In this order: what was recorded before the claim was got is seen.
-            got = await claim.renew()
+            got = await claim.take()
             recorded = await self._store.get(_done(claim.identity))
             if got or recorded is not None:
                 return recorded
@@ -128,9 +128,13 @@ class _Claim:
         self.identity = identity
         self.label = label
 
+    async def take(self) -> bool:
+        """Get the claim; False if another run has it."""
+        return await self._store.add(self._key, self._owner, ttl=LEASE)
+
     async def renew(self) -> bool:
-        """Get the claim, or prolong it; False if another run has it."""
-        return await self._store.add(self._key, self._owner, ttl=LEASE, replacing=self._owner)
+        """Prolong the claim, or get it again if the store lost it; False if another run has it."""
+        return await self._store.add(self._key, self._owner, ttl=LEASE, replacing=self._owner) or await self.take()
 
     async def release(self) -> None:
         await self._store.add(self._key, ttl=_AT_ONCE, replacing=self._owner)

@@ -49,7 +49,7 @@ class MemoryStore:
         self, key: str, value: bytes = b"", *, ttl: float | None = None, replacing: bytes | None = None
     ) -> bool:
         now = self._now()
-        if self._values.get(key, now) not in {None, replacing}:
+        if self._values.get(key, now) != replacing:
             return False
         self._values.put(key, value, deadline(now, ttl), now)
         return True

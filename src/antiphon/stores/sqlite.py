@@ -85,13 +85,20 @@ class SQLiteStore:
     ) -> bool:
         def add(rows: "Connection", now: float) -> bool:
             added = rows.execute(
-                "INSERT INTO entry VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE"
-                " SET value = excluded.value, ends = excluded.ends WHERE entry.ends <= ? OR entry.value = ?",
-                (key, value, deadline(now, ttl), now, replacing),
+                "INSERT INTO entry VALUES (?, ?, ?) ON CONFLICT (key)"
+                " DO UPDATE SET value = excluded.value, ends = excluded.ends WHERE entry.ends <= ?",
+                (key, value, deadline(now, ttl), now),
             )
             return added.rowcount == 1
 
-        return await self._opened().write(add)
+        def replace(rows: "Connection", now: float) -> bool:
+            replaced = rows.execute(
+                "UPDATE entry SET value = ?, ends = ? WHERE key = ? AND value = ? AND (ends IS NULL OR ends > ?)",
+                (value, deadline(now, ttl), key, replacing, now),
+            )
+            return replaced.rowcount == 1
+
+        return await self._opened().write(add if replacing is None else replace)
 
     async def take(self, key: str) -> bytes | None:
         def take(rows: "Connection", now: float) -> bytes | None:

@@ -36,7 +36,7 @@ class Store(Protocol):
     async def add(
         self, key: str, value: bytes = b"", *, ttl: float | None = None, replacing: bytes | None = None
     ) -> bool:
-        """Set the value if the key is free, or holds ``replacing``. Of all callers for a free key, one gets True."""
+        """Set the value if the key is free; with ``replacing``, if it holds that. Of all callers, one gets True."""
         ...
 
     async def take(self, key: str) -> bytes | None:

@@ -119,7 +119,8 @@ async def _values(store: Store, name: str, promise: Promise) -> None:
     promise(not await store.add(name, b"fifth", replacing=b"other"), "add() replaces no value but the one it is given.")
     promise(await store.add(name, b"sixth", replacing=b"fourth"), "add() replaces the value that it is given.")
     promise(await store.get(name) == b"sixth", "add() sets the value in place of the one that it replaces.")
-    promise(await store.add(f"{name}-free", b"", replacing=b"other"), "add() takes a free key, whatever it may replace.")
+    absent = not await store.add(f"{name}-free", replacing=b"") and await store.get(f"{name}-free") is None
+    promise(absent, "add() that is to replace a value leaves a free key free.")
 
 
 async def _claims(store: Store, name: str, promise: Promise) -> None:
@@ -129,9 +130,18 @@ async def _claims(store: Store, name: str, promise: Promise) -> None:
         won == 1 and claims.count(False) == CROWD - 1,
         f"add() is True for exactly one of {CROWD} tasks; here it was for {won}.",
     )
-    if won == 1:
+    held = await store.get(name)
+    claims = await asyncio.gather(*(store.add(name, b"%d" % task, replacing=held) for task in range(CROWD, 2 * CROWD)))
+    replaced = claims.count(True)
+    promise(
+        replaced == 1,
+        f"add() that replaces a value is True for exactly one of {CROWD} tasks; here it was for {replaced}.",
+    )
+    if won == replaced == 1:
         kept = await store.get(name)
-        promise(kept == b"%d" % claims.index(True), "add() keeps the value of the one task for which it is True.")
+        promise(
+            kept == b"%d" % (CROWD + claims.index(True)), "add() keeps the value of the one task for which it is True."
+        )
     await store.put(name, b"prize")
     taken = await asyncio.gather(*(store.take(name) for _ in range(CROWD)))
     got = taken.count(b"prize")
