@@ -215,10 +215,10 @@ class Sessions:
     async def touch(self, name: str) -> bool:
         """Prolong a session that is in use although it sends nothing; False if it has ended."""
         key = _key(name)
-        async with self._alone(name):
-            packed = await self._store.get(key)
-            if packed is not None:
-                await self._write(key, packed)
+        packed = await self._store.get(key)
+        # What is changed or ended meanwhile stays so. A claim would make this wait for an instance that died with it.
+        if packed is not None and await self._store.add(key, packed, ttl=self._ttl, replacing=packed):
+            self._note(key)
         return packed is not None
 
     async def end(self, session: Session) -> None:
@@ -228,6 +228,10 @@ class Sessions:
 
     async def _write(self, key: str, packed: bytes) -> None:
         await self._store.put(key, packed, ttl=self._ttl)
+        self._note(key)
+
+    def _note(self, key: str) -> None:
+        """Remember that a session was written just now."""
         self._used.pop(key, None)
         # The store's own key, and one moment for many: ten thousand sessions need not have more of either.
         now = time.monotonic()
