@@ -17,7 +17,9 @@ values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=6
 )
 names = st.text(max_size=6)
-answers = st.dictionaries(names, st.binary(max_size=8).map(lambda data: Answered(b"print", data, read=True)), max_size=4)
+answers = st.dictionaries(
+    names, st.binary(max_size=8).map(lambda data: Answered(b"print", data, read=True)), max_size=4
+)
 steps = st.dictionaries(names, st.binary(max_size=8), max_size=4)
 asked = st.dictionaries(names, st.just(AskedQuestion(b"print")), max_size=3)
 journals = st.builds(

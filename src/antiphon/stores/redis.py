@@ -29,8 +29,7 @@ GREATEST = 2**64 - 1
 
 # Scripts, since Redis has no single command for these: GETDEL came with 6.2, and XADD sets no expiry.
 REPLACE = (
-    b"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return false end"
-    b" return redis.call('SET', KEYS[1], unpack(ARGV, 2))"
+    b"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return false end return redis.call('SET', KEYS[1], unpack(ARGV, 2))"
 )
 TAKE = b"local value = redis.call('GET', KEYS[1]) redis.call('DEL', KEYS[1]) return value"
 APPEND = (
