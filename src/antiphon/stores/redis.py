@@ -60,7 +60,6 @@ class RedisStore:
         if connections < 1:
             raise ValueError(f"connections is {connections!r}; a store needs at least 1")
         self._url = url
-        self._timeout = timeout
         self._connections = connections
         pool = self._pool()
         self._server = _Server.of(pool, timeout)
@@ -124,7 +123,7 @@ class RedisStore:
             elif loop.is_running():
                 # Connections are closed in the event loop they belong to; one that hangs must not hang this one.
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._timeout):
+                    async with asyncio.timeout(self._server.timeout):
                         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(what.close(), loop))
 
     async def _ask(self, *command: bytes) -> object:
@@ -137,10 +136,11 @@ class RedisStore:
             for other in [other for other in self._open if other.is_closed()]:
                 self._open.pop(other, None)
             pool = self._pool()
-            commands = _Commands(pool, self._server, self._timeout, self._connections)
-            channels = _Channels(pool, self._server, self._timeout)
-            owned = pool if isinstance(self._url, str) else None
-            opened = self._open[loop] = _Open(commands, channels, owned)
+            opened = self._open[loop] = _Open(
+                _Commands(pool, self._server, self._connections),
+                _Channels(pool, self._server),
+                pool if isinstance(self._url, str) else None,
+            )
         return opened
 
     def _pool(self) -> "ConnectionPool":
@@ -197,10 +197,9 @@ class _Commands:
     One command for each trip would cost 4 to 8 times the CPU time from eight concurrent callers on.
     """
 
-    def __init__(self, pool: "ConnectionPool", server: "_Server", timeout: float, most: int) -> None:
+    def __init__(self, pool: "ConnectionPool", server: "_Server", most: int) -> None:
         self._pool = pool
         self._server = server
-        self._timeout = timeout
         self._most = most
         self._waiting: deque[_Command] = deque()
         self._senders: set[Task[None]] = set()
@@ -243,7 +242,7 @@ class _Commands:
     async def _exchange(self, batch: "list[_Command]") -> None:
         sent = False
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._server.timeout):
                 connection: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]  # redis gives it no types
                 try:
                     sent = True
@@ -301,10 +300,9 @@ class _Channels:
     cancelled while sending closes the connection of all, and a reading and a writing task cannot both reconnect.
     """
 
-    def __init__(self, pool: "ConnectionPool", server: "_Server", timeout: float) -> None:
+    def __init__(self, pool: "ConnectionPool", server: "_Server") -> None:
         self._pool = pool
         self._server = server
-        self._timeout = timeout
         self._task: Task[None] | None = None
         self._pause = 0.0
         self._lost = False
@@ -343,7 +341,7 @@ class _Channels:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._stay_connected())
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._server.timeout):
                 await confirmed
         except TimeoutError as fault:
             raise self._server.explained(fault) from None
@@ -397,7 +395,7 @@ class _Channels:
         connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]  # redis gives it no types
         connected = False
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._server.timeout):
                 await connection.connect()  # type: ignore[no-untyped-call]  # redis gives it no types
             connected = True
             connection.socket_timeout = None
@@ -451,14 +449,13 @@ class _Server(NamedTuple):
 
     address: str
     timeout: float
-    secrets: tuple[str, ...]
+    secret: str
 
     @classmethod
     def of(cls, pool: "ConnectionPool", timeout: float) -> "_Server":
         about = pool.connection_kwargs
         address = about.get("path") or f"{about.get('host', 'localhost')}:{about.get('port', 6379)}"
-        secret = about.get("password")
-        return cls(str(address), timeout, (str(secret),) if secret else ())
+        return cls(str(address), timeout, str(about.get("password") or ""))
 
     def __str__(self) -> str:
         return f"redis at {self.address}"
@@ -479,8 +476,8 @@ class _Server(NamedTuple):
             said = str(fault)
         else:
             return fault
-        for secret in self.secrets:
-            said = said.replace(secret, "***")
+        if self.secret:
+            said = said.replace(self.secret, "***")
         doubt = "; the command may have been done or not" if sent else ""
         return StoreError(f"{self}: {said.rstrip('.')}; {_advice(fault)}{doubt}")
 
