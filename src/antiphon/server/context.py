@@ -321,14 +321,18 @@ class Context:
         return SyncContext(self, self._run)
 
     async def _now(self) -> datetime:
-        return datetime.fromtimestamp(float(steps.remembered(self._run, "now", self._run.server.clock)), UTC)
+        return datetime.fromtimestamp(float(await steps.remembered(self._run, "now", self._run.server.clock)), UTC)
 
     async def _random(self) -> float:
-        return float(steps.remembered(self._run, "random", lambda: (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)))
+        return float(await steps.remembered(self._run, "random", _random))
 
     def _made(self, verb: str, function: Callable[..., Coroutine[Any, Any, R]], *arguments: Any) -> Asking[R]:
         """A coroutine that must be awaited."""
         return Asking(verb, self._run.unawaited, lambda: function(*arguments).__await__())
+
+
+def _random() -> float:
+    return (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)
 
 
 class SyncContext:

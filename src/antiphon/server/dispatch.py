@@ -34,7 +34,7 @@ from antiphon.server.handler import told_by
 from antiphon.server.low_level import raw_route
 from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
-from antiphon.server.steps import SharedSteps
+from antiphon.server.shared_steps import SharedSteps
 from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
@@ -111,7 +111,7 @@ class Service(Registry):
         """Whether handlers that ask by returning are run again for clients that can only be asked in the middle."""
         self.max_rounds = max_rounds
         self.ask_timeout = ask_timeout
-        self.tokens = Tokens(seal, clock)
+        self.tokens = Tokens(seal, clock, name)
         self.store: Store = MemoryStore()
         self.has_shared_store = False
         self.shared_steps: SharedSteps | None = None
@@ -178,7 +178,7 @@ class Service(Registry):
         """Keep in this store what must outlive a request; before anything is served."""
         self.store = store
         self.has_shared_store = not isinstance(store, MemoryStore)
-        self.shared_steps = SharedSteps(store, self.tokens.ttl + 60)
+        self.shared_steps = SharedSteps(store, self.tokens.ttl)
         self.subscriptions.changes = None
 
     @property
