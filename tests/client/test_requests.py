@@ -391,6 +391,15 @@ async def test_what_comes_after_questions_is_checked_too():
         )
 
 
+async def test_a_schema_that_doubles_at_each_level_of_a_result_holds_the_client_up_no_longer():
+    twice = [{"type": "object", "properties": {"x": {"$ref": "#"}}, "required": [name]} for name in "ab"]
+    result = "wrong"
+    for _ in range(50):
+        result = {"x": result, "a": 1, "b": 1}
+    with pytest.raises(PeerBroken, match="fits none of the alternatives"):
+        await called_after_listing(promising({"oneOf": [*twice, {"type": "integer"}]}, done(structuredContent=result)))
+
+
 async def test_an_error_promises_nothing():
     assert (await called_after_listing(promising(TOTAL, done(isError=True)))).is_error
 
