@@ -58,6 +58,14 @@ def references(schema: Schema) -> Iterator[str]:
         yield from references(part)
 
 
+def choices(schema: Schema) -> Iterator[list[Schema]]:
+    """Yield the alternatives of each choice without a discriminator in this schema and those inside it."""
+    if "discriminator" not in schema:
+        yield from ([part for part in schema[key] if is_object(part)] for key in ("anyOf", "oneOf") if key in schema)
+    for _, part in subschemas(schema):
+        yield from choices(part)
+
+
 class Definitions:
     """Named schemas. `root` is a live view of them as a schema with `$defs`."""
 
