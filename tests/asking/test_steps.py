@@ -2,8 +2,10 @@
 
 import asyncio
 import functools
+import gc
 import math
 import threading
+import weakref
 from datetime import UTC, datetime
 
 import msgspec
@@ -460,3 +462,24 @@ async def test_with_a_store_a_failing_step_lets_the_next_attempt_run() -> None:
     async with asyncio.timeout(5):
         done = await leg(app, *tool("work"), state=first.token, responses={"a": ANSWERS["a"]})
     assert done.result["content"][0]["text"] == "connected"
+
+
+async def test_what_a_steps_function_holds_is_released_with_its_call(app: Server) -> None:
+    class Big:
+        pass
+
+    held: list[weakref.ref[Big]] = []
+
+    @app.tool
+    async def work(ctx: Context) -> int:
+        big = Big()
+        held.append(weakref.ref(big))
+
+        def size() -> int:
+            return 1 if big else 0
+
+        return await ctx.step("size", size)
+
+    await converse(app, *tool("work"))
+    gc.collect()
+    assert held[0]() is None

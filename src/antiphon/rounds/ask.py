@@ -157,16 +157,16 @@ class FormQuestion(Question):
 
 def form_print(form: Form, message: str) -> bytes:
     """Return a form's fingerprint. Every round needs it, so those of short messages are cached."""
-    return _known_print(form, message) if len(message) <= _SHORT else _form_print(form, message)
-
-
-def _form_print(form: Form, message: str) -> bytes:
     if form.stamp is None:
         form.stamp = blake2b(_encode(form.schema), digest_size=16).digest()
-    return blake2b(form.stamp + message.encode(errors="surrogatepass"), digest_size=8).digest()
+    return _known_print(form.stamp, message) if len(message) <= _SHORT else _print(form.stamp, message)
 
 
-_known_print = lru_cache(maxsize=1024)(_form_print)
+def _print(stamp: bytes, message: str) -> bytes:
+    return blake2b(stamp + message.encode(errors="surrogatepass"), digest_size=8).digest()
+
+
+_known_print = lru_cache(maxsize=1024)(_print)
 
 
 def form_recalled(form: Form, raw: JsonObject) -> Answer[Any]:
