@@ -475,7 +475,7 @@ async def test_what_a_steps_function_holds_is_released_with_its_call(app: Server
         big = Big()
         held.append(weakref.ref(big))
 
-        def size() -> int:
+        async def size() -> int:
             return 1 if big else 0
 
         return await ctx.step("size", size)
