@@ -271,7 +271,9 @@ class _Misfits:
         """Return whether neither the type nor a constant (a tag) of the schema contradicts the value."""
         schema = self._at(pointer)
         for _ in range(MAX_DEPTH):
-            schema = referred(schema.get("$ref"), self._root) or schema if is_object(schema) else {"type": []}
+            if not is_object(schema):
+                return False
+            schema = referred(schema.get("$ref"), self._root) or schema
         kinds = schema.get("type", _NAMES.values())
         kind = _NAMES.get(type(value), "object")
         if kind not in kinds and not (kind == "integer" and "number" in kinds):
@@ -288,7 +290,8 @@ class _Misfits:
         yield from (f"{pointer}/allOf/{index}" for index in range(len(schema.get("allOf", ()))))
         if "if" in schema:
             then = "else" if self._misfit([value], f"{pointer}/if") is not None else "then"
-            yield from (f"{pointer}/{then}" for _ in (1,) if then in schema)
+            if then in schema:
+                yield f"{pointer}/{then}"
         if is_object(value):
             named = schema.get("dependentSchemas", {})
             yield from (f"{pointer}/dependentSchemas/{_escaped(name)}" for name in value if name in named)
