@@ -119,6 +119,10 @@ _NAMES: dict[type, str] = {
 }  # fmt: skip
 
 
+class TooLarge(Mismatch):
+    """A value may fit, but would take too long to check."""
+
+
 class Validator:
     """Checks values against one schema; ValueError when the schema itself is wrong. Loads jsonschema_rs."""
 
@@ -153,7 +157,7 @@ class Validator:
             values = data.count(b",") + data.count(b"[") + data.count(b"{") + 1
             work = values * self._checks
             if work > MAX_WORK:
-                raise Mismatch(f"too large: the schema may check each of {values} values {self._checks} times")
+                raise TooLarge(f"too large: the schema may check each of {values} values {self._checks} times")
         try:
             # Only this is fast for every value: an error lists what each alternative lacks, at each level again.
             if self._validator.is_valid(value):
