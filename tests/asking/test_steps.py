@@ -2,8 +2,10 @@
 
 import asyncio
 import functools
+import gc
 import math
 import threading
+import weakref
 from datetime import UTC, datetime
 
 import msgspec
@@ -345,3 +347,24 @@ async def test_a_question_inside_a_step_of_the_handler_itself_is_asked(app: Serv
     async with asyncio.timeout(5):
         told = await converse(app, *tool("work"), answers=ANSWERS)
     assert (told.asked, told.text) == ([["a"], ["b"]], "AB")
+
+
+async def test_what_a_steps_function_holds_is_released_with_its_call(app: Server) -> None:
+    class Big:
+        pass
+
+    held: list[weakref.ref[Big]] = []
+
+    @app.tool
+    async def work(ctx: Context) -> int:
+        big = Big()
+        held.append(weakref.ref(big))
+
+        async def size() -> int:
+            return 1 if big else 0
+
+        return await ctx.step("size", size)
+
+    await converse(app, *tool("work"))
+    gc.collect()
+    assert held[0]() is None

@@ -4,7 +4,6 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -133,8 +132,8 @@ def _recall(key: str, fn: Callable[..., Any], recorded: bytes) -> Any:
         raise TypeError(f"The result of step {key!r} does not fit {fn!r}'s return annotation: {fault}") from None
 
 
-@lru_cache(maxsize=512)
 def _returns(fn: Callable[..., Any]) -> object | None:
+    # Not cached: a function that a handler defines holds what its call holds, and a cache would keep it all.
     try:
         annotation = hints_of(fn).get("return")
     except TypeError:

@@ -21,7 +21,6 @@ from antiphon.shapes.translation import Translation, Walk, convertible, settled,
 
 _SIMPLE = (str, int, float, bytes, type(None))
 _CONTAINERS: tuple[type[Any], ...] = (list, dict, set, bytearray)
-_JSON_TYPES: dict[object, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
