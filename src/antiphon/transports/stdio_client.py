@@ -81,6 +81,28 @@ class ChildLink(SessionLink):
         if process is not None:
             await process.close()
 
+    async def lend(self, receive: Receive, lost: Lost) -> "Process":
+        """Hand the process over, until it is taken back: all that it says goes to these callbacks.
+
+        Where none runs, it is started.
+        """
+        process = self._process
+        if process is not None and process.fault is None:
+            process.hand_to(receive, lost)
+            return process
+        started = await self.start(receive, lost)
+        if self._process is not None:
+            ended, self._process = self._process, started
+            await ended.close()
+        return started
+
+    async def take_back(self, process: "Process") -> None:
+        """Take back a process that was lent; end it, unless it was this link's before."""
+        if process is self._process:
+            process.hand_to(None, None)
+        else:
+            await process.close()
+
     async def start(self, receive: Receive | None = None, lost: Lost | None = None) -> "Process":
         """A process of its own; with callbacks, all that it says goes there, and no request of this link to it.
 
@@ -185,9 +207,7 @@ class Process(asyncio.SubprocessProtocol):
         self, max_line: int, on_stray_line: OnStrayLine | None, receive: Receive | None = None, lost: Lost | None = None
     ) -> None:
         self.inboxes: dict[object, Inbox] = {}
-        self._receive = receive or self._sort
-        self._takes_batches = receive is not None
-        self._lost = lost
+        self.hand_to(receive, lost)
         self.fault: CallFailed | None = None
         """Why nothing more will come."""
         self.has_spoken = False
@@ -201,6 +221,12 @@ class Process(asyncio.SubprocessProtocol):
         self._silent = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
+
+    def hand_to(self, receive: Receive | None, lost: Lost | None) -> None:
+        """Give all that it says to these callbacks; without any, to the requests that it belongs to."""
+        self._receive = receive or self._sort
+        self._takes_batches = receive is not None
+        self._lost = lost
 
     @property
     def has_ended(self) -> bool:

@@ -8,8 +8,7 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from os import PathLike
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from antiphon.errors import CannotAnswer, Disconnected
@@ -266,16 +265,8 @@ def to_url(url: str, *, headers: Mapping[str, str] | None = None, revision: str 
     return LegacyLink(connect, revision=revision)
 
 
-def to_command(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: str | PathLike[str] | None = None,
-    revision: str | None = None,
-    on_stray_line: Callable[[str], None] | None = None,
-) -> LegacyLink:
-    """Over the standard streams of a process."""
-    child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line)
+def to_child(child: ChildLink, *, revision: str | None = None) -> LegacyLink:
+    """Over the standard streams of a process: of the one that runs already, if the link to it is open."""
     return over_pipe(functools.partial(ChildPipe, child), revision=revision)
 
 

@@ -115,7 +115,7 @@ class PipeTransport:
 
 
 class ChildPipe:
-    """The standard streams of a process that is started for it."""
+    """The standard streams of a process."""
 
     def __init__(self, child: ChildLink, receive: Receive, lost: Lost) -> None:
         self._child = child
@@ -124,7 +124,7 @@ class ChildPipe:
         self._process: Process | None = None
 
     async def open(self) -> None:
-        self._process = await self._child.start(self._receive, self._lost)
+        self._process = await self._child.lend(self._receive, self._lost)
 
     def send(self, message: JsonObject) -> None:
         if self._process is None:
@@ -133,4 +133,4 @@ class ChildPipe:
 
     async def close(self) -> None:
         if self._process is not None:
-            await self._process.close()
+            await self._child.take_back(self._process)
