@@ -336,7 +336,7 @@ async def _elsewhere(connection: Connection, script: Script) -> AsyncGenerator[I
     """A server behind a connection. One that is started here is given a key, so that it can be started again."""
     target = connection.target
     is_started_here = not isinstance(target, Link) and not str(target).startswith(("http://", "https://"))
-    env = {KEYS: new_key(), **(connection.env or {})} if is_started_here else None
+    env = {**os.environ, KEYS: new_key(), **(connection.env or {})} if is_started_here else None
 
     def another() -> Client:
         link = eras.connect(target, headers=connection.headers, env=env, cwd=connection.cwd, era=REVISION)

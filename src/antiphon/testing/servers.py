@@ -44,6 +44,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """How many instances take turns, each started afresh for its turn; 0: one, for all requests."""
     headers: Mapping[str, str] | None = None
     env: Mapping[str, str] | None = None
+    """Variables to add to this process's own, all of which a command inherits."""
     cwd: str | PathLike[str] | None = None
     cassette: Path | None = None
     """A recording that answers instead of the server; if there is no such file, it is made."""
@@ -64,6 +65,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         return self._connect(target, self.env)
 
     def _connect(self, target: object, env: Mapping[str, str] | None) -> Link:
+        env = {**os.environ, **(env or {})}
         return eras.connect(target, headers=self.headers, env=env, cwd=self.cwd, era=self.era)
 
     def _instances(self) -> Callable[[], Link]:

@@ -30,7 +30,8 @@ log = logging.getLogger("antiphon.client")
 class ChildLink(SessionLink):
     """A server that this link starts, speaks to and ends. One that has worked and then dies is started again.
 
-    ``on_stray_line`` is called with every line of its output that is no message. Default: log a warning.
+    ``env`` is added to the variables that every server inherits. ``on_stray_line`` is called with every line of its
+    output that is no message. Default: log a warning.
     """
 
     def __init__(
@@ -108,13 +109,12 @@ class ChildLink(SessionLink):
 
         Then it may be of an older revision, and say several things at once.
         """
-        environment = None if self._env is None else {**os.environ, **self._env}
         try:
             _, process = await asyncio.get_running_loop().subprocess_exec(
                 lambda: Process(self._max_line, self._on_stray_line, receive, lost),
                 *self._command,
                 stderr=None,
-                env=environment,
+                env={**inherited(os.environ), **(self._env or {})},
                 cwd=self._cwd,
                 # A process group of its own, so that what the child starts ends with it.
                 start_new_session=os.name == "posix",
@@ -419,6 +419,15 @@ class Process(asyncio.SubprocessProtocol):
                 self._lost(fault)
 
 
+def inherited(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that every server gets: no tokens and keys of the program that starts it.
+
+    They are those of the official SDKs. Values that define shell functions are left out, as there.
+    """
+    found = {name: variables[name] for name in _INHERITED if name in variables}
+    return {name: value for name, value in found.items() if not value.startswith("()")}
+
+
 def again(fault: CallFailed) -> CallFailed:
     """The same fault for another request: an exception that is raised twice would carry both tracebacks."""
     return type(fault)(*fault.args)
@@ -429,6 +438,14 @@ def _params(message: JsonObject) -> JsonObject:
     return params if type(params) is dict else {}
 
 
+_INHERITED = (
+    ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+    if os.name == "posix"
+    else (
+        *("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE"),
+        *("SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE"),
+    )
+)
 _UNREADABLE = (-32700, -32600)
 """JSON-RPC 2.0, 5: the errors of a message whose id could not be read."""
 _LOG = "notifications/message"

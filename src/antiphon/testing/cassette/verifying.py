@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
@@ -67,7 +68,7 @@ class LiveProcess:
     """A server that is started, and spoken to on its standard streams."""
 
     def __init__(self, command: Sequence[str], *, cwd: str | None = None) -> None:
-        self._child = ChildLink(command, cwd=cwd, on_stray_line=lambda _: None)
+        self._child = ChildLink(command, env=os.environ, cwd=cwd, on_stray_line=lambda _: None)
         self._inbox: asyncio.Queue[Received] = asyncio.Queue()
         self._process: Process | None = None
 

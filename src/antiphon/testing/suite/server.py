@@ -150,7 +150,7 @@ class SuiteServer:
             return eras.connect(load_fresh(target.app, target.cwd, Service), era=era)
         return eras.connect(
             self.command(),
-            env=self.environment,
+            env={**os.environ, **self.environment},
             cwd=target.cwd,
             era=era,
             patience=target.startup,
