@@ -10,7 +10,7 @@ from typing import Any
 from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
 from antiphon.http.client import ClientConnection
 from antiphon.legacy.client.call import LegacyCall
-from antiphon.legacy.client.transport import Receiver, SessionLost
+from antiphon.legacy.client.transport import Receiver, SessionLost, Transport
 from antiphon.transports.http_client import MAX_REPLY, HttpLink, content_type, refused
 from antiphon.transports.link import read_messages
 from antiphon.types import JsonObject
@@ -34,7 +34,7 @@ _OF_THE_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
 log = logging.getLogger("antiphon.client")
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """A Transport over the streamable HTTP of the older revisions (2025-11-25, basic/transports)."""
 
     def __init__(self, calls: HttpLink, aside: HttpLink, receiver: Receiver) -> None:
@@ -45,13 +45,15 @@ class HttpTransport:
         self._headers: dict[str, str] = {}
         self._readers: dict[LegacyCall, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hears: asyncio.Future[bool] | None = None
+        self._has_listened = asyncio.Event()
+        """Set once it is known whether the server has a stream of its own."""
+        self._is_heard = False
+        """Whether it has, and that is listened to."""
         self._lost = False
 
     async def open(self) -> None:
         await self._calls.open()
         await self._aside.open()
-        self._hears = asyncio.get_running_loop().create_future()
 
     def carry(self, call: LegacyCall) -> None:
         task = self._readers[call] = self._task(self._carry(call))
@@ -71,8 +73,7 @@ class HttpTransport:
         finally:
             self._aside.give_back(response, answered=answered)
         if not 200 <= response.status < 300:
-            self._check_session(response, body)
-            raise refused(response, body)
+            raise self._refusal(response, body)
 
     def agree(self, revision: str) -> None:
         self._headers = {**self._headers, "MCP-Protocol-Version": revision}
@@ -81,9 +82,10 @@ class HttpTransport:
         self._task(self._listen())
 
     async def hears(self) -> bool:
-        assert self._hears is not None
-        done, _ = await asyncio.wait({self._hears}, timeout=HEARING)
-        return not done or self._hears.result()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEARING):
+                await self._has_listened.wait()
+        return self._is_heard or not self._has_listened.is_set()
 
     async def close(self) -> None:
         tasks = list(self._tasks)
@@ -147,9 +149,8 @@ class HttpTransport:
                 answered = await self._heard(response, events, call)
             else:
                 body = await response.read(MAX_REPLY)
-                self._check_session(response, body)
                 if response.status != 200 or content_type(response) != "application/json":
-                    raise refused(response, body)
+                    raise self._refusal(response, body)
                 self._greeted(response, call)
                 answered = self._received(body, call)
                 if not answered:
@@ -213,25 +214,17 @@ class HttpTransport:
             in_vain = in_vain + 1 if events.last_id == seen else 0
         raise Disconnected(f"The stream broke, and nothing came of taking it up {ATTEMPTS} times")
 
-    def _check_session(self, response: ClientConnection, body: bytes) -> None:
-        lost = self._loss(response, body)
-        if lost is not None:
-            self._lost = True
-            raise lost
-
-    def _loss(self, response: ClientConnection, body: bytes) -> SessionLost | None:
-        """The fault, if a response says that the server ended the session (Session Management, 3).
+    def _refusal(self, response: ClientConnection, body: bytes) -> Refused | SessionLost:
+        """The fault of a response that carries no reply: SessionLost if the session is over (Session Management, 3).
 
         That is a 404. Some servers answer 400, as to a request without a session: it counts if it speaks of one.
         """
-        if "MCP-Session-Id" not in self._headers or response.status not in {400, 404}:
-            return None
-        if response.status == 404:
-            return SessionLost("The server ended the session")
         refusal = refused(response, body)
-        if not _OF_THE_SESSION.search(str(refusal)):
-            return None
-        return SessionLost(f"The server ended the session: {refusal}", refusal)
+        told = str(refusal) if response.status == 400 else ""
+        if "MCP-Session-Id" in self._headers and (response.status == 404 or _OF_THE_SESSION.search(told)):
+            self._lost = True
+            return SessionLost(f"The server ended the session: {refusal}", refusal if told else None)
+        return refusal
 
     def _greeted(self, response: ClientConnection, call: LegacyCall) -> None:
         """Session Management, 1: the response to ``initialize`` may name a session."""
@@ -246,7 +239,6 @@ class HttpTransport:
 
     async def _listen(self) -> None:
         """The server's own stream, for as long as there is one (Listening for Messages from the Server)."""
-        assert self._hears is not None
         events = Events(MAX_REPLY, only_messages=True)
         in_vain = 0
         try:
@@ -259,26 +251,28 @@ class HttpTransport:
                 in_vain = in_vain + 1 if events.last_id == seen else 0
                 await asyncio.sleep(_pause(events, in_vain))
         finally:
-            if not self._hears.done():
-                self._hears.set_result(False)
-            elif self._hears.result():
-                self._hears = asyncio.get_running_loop().create_future()
-                self._hears.set_result(False)
+            if self._is_heard:
+                self._is_heard = False
                 self._receiver.missed()
+            self._has_listened.set()
 
     async def _listened(self, events: Events) -> bool:
         """Read one connection of the server's stream to its end; return whether to try another."""
-        assert self._hears is not None
         headers = self._headers if events.last_id is None else {**self._headers, "Last-Event-ID": events.last_id}
         try:
             response = await self._aside.exchange("GET", headers)
         except CallFailed:
-            return self._hears.done()
+            return self._is_heard
         try:
             if response.status != 200 or content_type(response) != "text/event-stream":
-                return self._hears.done() and await self._may_return(response)
-            if not self._hears.done():
-                self._hears.set_result(True)
+                if not self._is_heard:
+                    return False  # it has none
+                fault = self._refusal(response, await response.read(MAX_REPLY))
+                if isinstance(fault, SessionLost):
+                    self._receiver.retire(fault)
+                return response.status >= 500
+            self._is_heard = True
+            self._has_listened.set()
             events.reconnected()
             await self._heard(response, events, None)
         except PeerBroken as fault:
@@ -289,18 +283,6 @@ class HttpTransport:
         finally:
             self._aside.give_back(response, answered=False)
         return True
-
-    async def _may_return(self, response: ClientConnection) -> bool:
-        """Whether to try the server's own stream again after it was refused."""
-        lost: SessionLost | None = None
-        if response.status == 404:
-            lost = SessionLost("The server ended the session")
-        elif response.status == 400:
-            lost = self._loss(response, await response.read(MAX_REPLY))
-        if lost is not None:
-            self._lost = True
-            self._receiver.retire(lost)
-        return response.status >= 500
 
 
 def _pause(events: Events, in_vain: int) -> float:
