@@ -56,8 +56,7 @@ class HttpTransport(Transport):
         await self._aside.open()
 
     def carry(self, call: LegacyCall) -> None:
-        task = self._readers[call] = self._task(self._carry(call))
-        task.add_done_callback(lambda task: self._carried(call, task))
+        self._readers[call] = self._task(self._carry(call))
 
     def drop(self, call: LegacyCall) -> None:
         task = self._readers.pop(call, None)
@@ -109,24 +108,23 @@ class HttpTransport(Transport):
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _carried(self, call: LegacyCall, task: asyncio.Task[None]) -> None:
-        self._readers.pop(call, None)
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("a call could not be carried", exc_info=bug)
-            call.fail(Disconnected("The call was lost on the way; the log says why"))
-
     # --- a call ---------------------------------------------------------------------------------------------------
 
     async def _carry(self, call: LegacyCall) -> None:
         events = Events(MAX_REPLY, only_messages=True)
         try:
             response = await self._calls.exchange("POST", self._headers, encode(call.message))
-            if not await self._read(self._calls, response, events, call):
+            if not await self._read(response, events, call):
                 await self._take_up(events, call)
         except Refused as fault:
             call.fail(await self._explained(fault, call))
         except CallFailed as fault:
             call.fail(fault)
+        except Exception:
+            log.exception("a call could not be carried")
+            call.fail(Disconnected("The call was lost on the way; the log says why"))
+        finally:
+            self._readers.pop(call, None)
 
     async def _explained(self, fault: Refused, call: LegacyCall) -> Refused:
         """Backwards Compatibility: a server that takes no POST here may be one of the transport before this one."""
@@ -140,7 +138,7 @@ class HttpTransport(Transport):
             status=fault.status,
         )
 
-    async def _read(self, link: HttpLink, response: ClientConnection, events: Events, call: LegacyCall) -> bool:
+    async def _read(self, response: ClientConnection, events: Events, call: LegacyCall) -> bool:
         """Take all that a response brings; return whether the reply to the call was in it."""
         answered = False
         try:
@@ -156,7 +154,7 @@ class HttpTransport(Transport):
                 if not answered:
                     raise PeerBroken("The server answered with a message that is no reply to the request")
         finally:
-            link.give_back(response, answered=answered)
+            self._calls.give_back(response, answered=answered)
         return answered
 
     async def _heard(self, response: ClientConnection, events: Events, call: LegacyCall | None) -> bool:
@@ -175,20 +173,15 @@ class HttpTransport(Transport):
 
     def _received(self, data: bytes, call: LegacyCall | None) -> bool:
         """Pass on all messages of an event or body; return whether the reply to the call is among them."""
-        # A batch has no order: pass the reply on last, for it ends the call.
-        answered = False
-        for message in sorted(read_messages(data), key=lambda message: "method" not in message):
-            answered |= self._passed_on(message, call)
-        return answered
-
-    def _passed_on(self, message: JsonObject, call: LegacyCall | None) -> bool:
-        if "method" not in message and call is not None:
-            if message.get("id") == call.id or ("error" in message and message.get("id") is None):
-                call.put(message)
-                return True
-        else:
-            self._receiver.receive(message, call)
-        return False
+        reply = None
+        for message in read_messages(data):
+            if call is None or "method" in message:
+                self._receiver.receive(message, call)
+            elif message.get("id") == call.id or ("error" in message and message.get("id") is None):
+                reply = message
+        if call is not None and reply is not None:
+            call.put(reply)  # last, for it ends the call; a batch has no order
+        return reply is not None
 
     async def _take_up(self, events: Events, call: LegacyCall) -> None:
         """Resume a stream that ended before the reply (Resumability and Redelivery)."""
@@ -200,7 +193,7 @@ class HttpTransport(Transport):
                 headers = {**self._headers, "Last-Event-ID": events.last_id or ""}
                 response = await self._calls.exchange("GET", headers)
                 events.reconnected()
-                if await self._read(self._calls, response, events, call):
+                if await self._read(response, events, call):
                     return
             except SessionLost:
                 raise Disconnected("The server ended the session before it had answered") from None
