@@ -307,7 +307,7 @@ def _refusal_in(method: str, reply: JsonObject) -> Refused | None:
         except PeerBroken:
             return None  # for the caller to complain about
     result = reply.get("result")
-    versions = result.get("supportedVersions") if method == "server/discover" and type(result) is dict else None
+    versions: Any = result.get("supportedVersions") if method == "server/discover" and type(result) is dict else None
     if era_of(versions) != "legacy":
         return None
     return Refused(f"it supports {', '.join(versions)}", code=_UNSUPPORTED_VERSION, data={"supported": versions})

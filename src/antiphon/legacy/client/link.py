@@ -85,7 +85,7 @@ class LegacyLink(SessionLink):
             return await self._listen(message, on_notification)
         if "requestState" in params or "inputResponses" in params:
             return await self._go_on(message, on_notification)
-        return await self._call(message, on_notification)
+        return await self._in_session(lambda session: self._call(session, message, on_notification))
 
     def abandon(self, state: str | None, why: BaseException) -> None:
         """Leave a call whose questions will not be answered."""
@@ -151,16 +151,14 @@ class LegacyLink(SessionLink):
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, message: JsonObject, on_notification: OnNotification | None) -> JsonObject:
+    async def _call(
+        self, session: ClientSession, message: JsonObject, on_notification: OnNotification | None
+    ) -> JsonObject:
         """Send a request, and wait for its reply or its questions."""
         params: JsonObject = message.get("params", {})
-
-        async def call(session: ClientSession) -> JsonObject:
-            await session.log_from(params.get("_meta", {}).get(LOG_LEVEL))
-            started = session.start(message["method"], params)
-            return await self._turn(session, started, message["id"], on_notification)
-
-        return await self._in_session(call)
+        await session.log_from(params.get("_meta", {}).get(LOG_LEVEL))
+        call = session.start(message["method"], params)
+        return await self._turn(session, call, message["id"], on_notification)
 
     async def _turn(
         self, session: ClientSession, call: LegacyCall, id_: object, on_notification: OnNotification | None
