@@ -102,7 +102,9 @@ def _state_refused(fault: Refused) -> Refused:
         " server may have another key or name now (ANTIPHON_KEYS), the call may have been changed, or another user"
         " began the call. Resume it as that user, or begin it again."
     )
-    return Refused(told, code=fault.code, data=fault.data, status=fault.status, retry_after=fault.retry_after)
+    made = Refused(told, code=fault.code, data=fault.data, status=fault.status, retry_after=fault.retry_after)
+    made.message = fault.message
+    return made
 
 
 def questions_of(step: Questions | Pause) -> JsonObject:

@@ -260,7 +260,9 @@ class Rotation(SessionLink):
         places, self._places = self._places, []
         for place in places:
             place.cancel()
-        await asyncio.gather(*map(self._close_soon, places), *self._closing)
+        await asyncio.gather(*map(self._close_soon, places))
+        while self._closing:  # a place that was cancelled closes what it had
+            await asyncio.gather(*self._closing)
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
