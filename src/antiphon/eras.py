@@ -104,11 +104,10 @@ def connect(
     if command is not None:
         from antiphon.transports.stdio_client import ChildLink
 
+        child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line)
         return choice.link(
-            lambda: ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line),
-            lambda revision: _older().to_command(
-                command, env=env, cwd=cwd, revision=revision, on_stray_line=on_stray_line
-            ),
+            lambda: child,
+            lambda revision: _older().to_child(child, revision=revision),
             key=(*command, str(cwd), *sorted((env or {}).items())),
             probes=True,
         )
@@ -146,16 +145,13 @@ class _Choice(NamedTuple):
     ) -> Link:
         if self.is_old:
             return old(self.revision)
-        from antiphon.transports.negotiating import NegotiatingLink
+        from antiphon.transports.negotiating import NegotiatingLink, era_of
 
-        memory = _found
-        if self.versions:
-            memory = dict[object, Literal["modern", "legacy"]]()
-            memory[key] = "legacy" if max(self.versions) < REVISION else "modern"
+        told = era_of(list(self.versions))
         return NegotiatingLink(
             new(),
             None if self.era == REVISION else lambda: old(None),
-            memory=memory,
+            memory=_found if told is None else {key: told},
             key=key,
             probes=probes,
             patience=self.patience,

@@ -379,6 +379,12 @@ async def test_structured_content_that_does_not_fit_is_the_servers_fault(structu
         await called_after_listing(promising(TOTAL, done(structuredContent=structured)))
 
 
+@pytest.mark.parametrize("result", [done(), done(structuredContent=None)], ids=["absent", "null"])
+async def test_structured_content_that_is_not_there_is_none(result):
+    async with Client(Scripted(result)) as client:
+        assert (await client.call_tool("x")).structured is None
+
+
 async def test_structured_content_that_was_promised_and_is_missing_is_the_servers_fault():
     with pytest.raises(PeerBroken, match="no structured content"):
         await called_after_listing(promising(TOTAL, done()))

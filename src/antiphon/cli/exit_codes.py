@@ -82,8 +82,6 @@ def explained(fault: CallFailed) -> str:
         return text
     if fault.code is not None:
         text = f"The server refused: {text} (error {fault.code})"
-    if "requestState" in text:
-        text += ". The call has waited too long, or the server has another key now (ANTIPHON_KEYS)"
     if fault.status == 401:
         text += ": pass a token with --header 'Authorization: Bearer ...'"
     if fault.code == _MISSING_CAPABILITY and "roots" in str(fault.data):

@@ -19,7 +19,6 @@ import msgspec
 from antiphon.client.results import CallResult, PromptReply, ReadResult
 from antiphon.testing.report.escaping import line, visible
 from antiphon.types import (
-    UNSET,
     Audio,
     Contents,
     EmbeddedResource,
@@ -63,7 +62,7 @@ def as_json(result: Result) -> str:
     """Return a result as JSON, with the names of the protocol."""
     fields: JsonObject = msgspec.to_builtins(result)
     left_out = {"rounds", *(name for name in ("isError", "description", "_meta") if not fields.get(name))}
-    return indented({name: value for name, value in fields.items() if name not in left_out})
+    return indented({name: value for name, value in fields.items() if name not in left_out and value is not None})
 
 
 def indented(value: object) -> str:
@@ -104,7 +103,7 @@ class ResultPrinter:
         for block in result.content:
             if not (isinstance(block, Text) and _repeats(block.text, result.structured)):
                 self._block(block)
-        if result.structured is not UNSET:
+        if result.structured is not None:
             structured(result.structured)
 
     def _block(self, block: "str | MessageContent", *, is_error: bool = False) -> None:
@@ -218,7 +217,7 @@ def _is_flat(value: object) -> bool:
 
 def _repeats(text: str, value: object) -> bool:
     """Whether a text block repeats the structured content (server/tools, Structured Content)."""
-    if value is UNSET:
+    if value is None:
         return False
     if text == value or (isinstance(value, list) and text in value):
         return True

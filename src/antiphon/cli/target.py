@@ -185,7 +185,7 @@ class CommandClient:
 
     def _client(self, options: CallOptions, *, auto: bool) -> Client:
         target, respondent = options.target, self.respondent
-        link = eras.connect(target.target, headers=options.headers, cwd=target.folder, era=options.era)
+        link = eras.connect(target.target, headers=options.headers, env=os.environ, cwd=target.folder, era=options.era)
         return Client(
             ObservedLink(link, tell=self.tell, report=self._progress.report),
             elicit=respondent.elicit,

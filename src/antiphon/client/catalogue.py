@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.client.results import CallResult
 from antiphon.errors import PeerBroken
-from antiphon.types import UNSET, JsonObject, Tool
+from antiphon.types import JsonObject, Tool
 from antiphon.wire.headers import HeaderParam, header_params
 from antiphon.wire.jsonrpc import encode
 
@@ -50,12 +50,12 @@ class Catalogue:
         self._outputs.pop(name, None)
         self._shapes.pop(name, None)
 
-    def check(self, name: str, result: CallResult) -> None:
+    def check(self, name: str, result: CallResult, *, is_structured: bool) -> None:
         """PeerBroken if a result is not what the tool's output schema promises (server/tools, Output Schema)."""
         schema = self._outputs.get(name)
         if schema is None or result.is_error:
             return
-        if result.structured is UNSET:
+        if not is_structured:
             raise PeerBroken(f"The result of {name} has no structured content, which its output schema promises")
         from antiphon.shapes import Mismatch, raw_shape  # 60 ms that only a promise costs
         from antiphon.shapes.validation import TooLarge

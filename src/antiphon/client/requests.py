@@ -124,7 +124,7 @@ class Requests:
         """The result of a call that took so many requests, checked; PeerBroken if it is malformed."""
         made = read_result(method, result, count)
         if isinstance(made, CallResult):
-            self._catalogue.check(params["name"], made)
+            self._catalogue.check(params["name"], made, is_structured="structuredContent" in result)
         elif isinstance(made, ReadResult) and count == 1:
             # server/utilities/caching, Cache Key: never a result that depends on answers.
             self.cache.keep(method, params, result, age)

@@ -310,7 +310,7 @@ class Service(Registry):
             return dialect.refuse(message, _as_error(fault, run))
         finally:
             if run is not None:
-                run.over = True
+                run.over, run.context = True, None  # a context holds its run
         if log.isEnabledFor(logging.INFO) and run is not None:
             log.info("%s %s", run, result["resultType"], extra=run.facts(result["resultType"]))
         return 200, reply

@@ -65,6 +65,8 @@ class Handler:
                 if signal is None:
                     raise
                 raise signal from None
+            # Its frames hold the signal, too: without this, only the garbage collector would free the run.
+            (signal or fault).__traceback__ = None
             value = None
         else:
             if run.settling is not None:

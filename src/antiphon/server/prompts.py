@@ -17,7 +17,7 @@ from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, Pr
 class PromptEntry:
     """A registered prompt: how it is listed, and how it is filled in."""
 
-    __slots__ = ("_read", "function", "handler", "name", "options", "prompt")
+    __slots__ = ("_read", "handler", "name", "options", "prompt")
 
     def __init__(
         self,
@@ -30,7 +30,6 @@ class PromptEntry:
         meta: JsonObject | None = None,
     ) -> None:
         self.name = checked_name(function.__name__ if name is None else name, function)
-        self.function = function
         self.handler = Handler(function)
         signature = signature_of(function, skip=self.handler.hidden)
         self._read = signature.read

@@ -150,25 +150,24 @@ class Registry:
     def complete(self, target: str | Callable[..., Any], argument: str) -> Callable[[Function], Function]:
         """Suggest values for an argument of a prompt, or a variable of a template.
 
-        ``target`` is the prompt's name or function, or the template's URI.
+        ``target`` is the prompt's name, the template's URI, or the function of either.
         """
-        key = target if isinstance(target, str) else self._name_of(target)
-        known = self._prompts.get(key) or self._templates.get(key)
-        if known is None:
-            raise ValueError(f"There is no prompt or resource template {key!r} to complete: register it first")
-        if argument not in known.options:
-            raise ValueError(f"{key!r} has no argument {argument!r}: expected {', '.join(known.options) or 'none'}")
+        entries: dict[str, PromptEntry | ResourceEntry] = {**self._templates, **self._prompts}
+        found = {key: entry for key, entry in entries.items() if target in (key, entry.handler.function)}
+        if not found:
+            told = getattr(target, "__name__", target)
+            raise ValueError(f"There is no prompt or resource template {told!r} to complete: register it first")
+        for key, entry in found.items():
+            if argument not in entry.options:
+                raise ValueError(f"{key!r} has no argument {argument!r}: expected {', '.join(entry.options) or 'none'}")
 
         def register(function: Function) -> Function:
-            self._completers[key, argument] = Completer(function)
+            for key in found:
+                self._completers[key, argument] = Completer(function)
             self._features.add("completions")
             return function
 
         return register
-
-    def _name_of(self, function: Callable[..., Any]) -> str:
-        named = (entry.name for entry in self._prompts.values() if entry.function is function)
-        return next(named, getattr(function, "__name__", str(function)))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
