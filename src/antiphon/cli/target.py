@@ -22,7 +22,7 @@ from antiphon.errors import CallFailed
 from antiphon.testing.report.escaping import duration, line
 from antiphon.transports.link import Around, Link, OnNotification
 from antiphon.types import JsonObject, Root
-from antiphon.wire.revisions import PROGRESS_TOKEN
+from antiphon.wire.revisions import PROGRESS_TOKEN, REVISION
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +38,8 @@ class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Finds the server again from any folder."""
     command: list[str] | None = None
     folder: str | None = None
+    versions: tuple[str, ...] = ()
+    """The revisions that it is known to speak: a server that we start need not be asked, and is started once."""
 
     @property
     def target(self) -> str | list[str]:
@@ -51,7 +53,11 @@ def read_target(text: str, folder: str | None = None) -> ServerTarget:
         return ServerTarget(text=text)
     file = Path(folder or "", text)
     if text.endswith(".py") and file.is_file():
-        return ServerTarget(text=str(file.resolve()), command=_command(file), folder=folder)
+        path = str(file.resolve())
+        if not holds_server(file):
+            return ServerTarget(text=path, command=[sys.executable, path], folder=folder)
+        command = [sys.executable, "-m", "antiphon", "serve", path]
+        return ServerTarget(text=path, command=command, folder=folder, versions=(REVISION,))
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError as fault:
@@ -69,11 +75,6 @@ def holds_server(file: Path) -> bool:
         return _USES_ANTIPHON.search(file.read_bytes()) is not None
     except OSError as fault:
         raise click.BadParameter(f"Cannot read {file}: {fault.strerror}", param_hint="'TARGET'") from None
-
-
-def _command(file: Path) -> list[str]:
-    path = str(file.resolve())
-    return [sys.executable, "-m", "antiphon", "serve", path] if holds_server(file) else [sys.executable, path]
 
 
 def _unusable(text: str, why: str) -> click.BadParameter:
@@ -185,7 +186,9 @@ class CommandClient:
 
     def _client(self, options: CallOptions, *, auto: bool) -> Client:
         target, respondent = options.target, self.respondent
-        link = eras.connect(target.target, headers=options.headers, cwd=target.folder, era=options.era)
+        link = eras.connect(
+            target.target, headers=options.headers, cwd=target.folder, era=options.era, versions=target.versions
+        )
         return Client(
             ObservedLink(link, tell=self.tell, report=self._progress.report),
             elicit=respondent.elicit,

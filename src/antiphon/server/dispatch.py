@@ -21,6 +21,7 @@ from antiphon.errors import (
     ToolError,
     UnstableQuestion,
 )
+from antiphon.http.exchange import Application, Scope
 from antiphon.rounds.journal import RoundEnds
 from antiphon.rounds.token import (
     Codec,
@@ -40,6 +41,7 @@ from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.store import Store
+from antiphon.tracebacks import from_own_frame
 from antiphon.types import Icon, Implementation, JsonObject, PromptResult, ResourceResult, ToolResult
 from antiphon.wire import jsonrpc
 from antiphon.wire.call import unknown_method
@@ -60,6 +62,7 @@ class Middleware(Protocol):
     def __call__(self, ctx: Context, proceed: Proceed, /) -> Awaitable[JsonObject]: ...
 
 
+Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
@@ -84,6 +87,8 @@ class Service(Registry):
         shim: bool = True,
         max_rounds: int = 10,
         ask_timeout: float | None = None,
+        principal: Principal | None = None,
+        fallback: Application | None = None,
         threads: int = 64,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -111,6 +116,10 @@ class Service(Registry):
         """Whether handlers that ask by returning are run again for clients that can only be asked in the middle."""
         self.max_rounds = max_rounds
         self.ask_timeout = ask_timeout
+        self.principal = principal
+        """Says who is authenticated, from the ASGI scope of a request."""
+        self.fallback = fallback
+        """The ASGI application for every path but the endpoint's."""
         self.tokens = Tokens(seal, clock)
         self.store: Store = MemoryStore()
         self.has_shared_store = False
@@ -465,7 +474,7 @@ def _as_error(fault: BaseException, run: Run | None) -> ProtocolError:
     # A cancellation that was not requested comes from inside: the handler awaited something that was cancelled.
     own = isinstance(fault, asyncio.CancelledError) and task is not None and not task.cancelling()
     if not isinstance(fault, asyncio.CancelledError | GeneratorExit) or own:
-        log.error("%s failed", run or "a request", exc_info=fault, extra=_facts(run))
+        log.error("%s failed", run or "a request", exc_info=from_own_frame(fault), extra=_facts(run))
         return InternalError()
     raise fault
 

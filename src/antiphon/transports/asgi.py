@@ -7,17 +7,18 @@ turns the response into a stream. Only a request that lasts gets a watcher for t
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from inspect import isawaitable
 from threading import get_ident
-from typing import Any, TypeAlias
+from typing import Any
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.http.exchange import Application, Receive, Scope, Send
 from antiphon.server.dialect import MODERN, Dialect
-from antiphon.server.dispatch import Service
+from antiphon.server.dispatch import Principal, Service
 from antiphon.server.run import Channel
+from antiphon.tracebacks import from_own_frame
 from antiphon.transports.admission import ANY, Accepts, AllowList, check_host_and_origin, merge_repeated, read_accept
 from antiphon.types import JsonObject
 from antiphon.wire import headers as http
@@ -25,8 +26,6 @@ from antiphon.wire import jsonrpc, sse
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import encode
 from antiphon.wire.revisions import REVISION
-
-Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
 
 MAX_BODY = 4 * 1024 * 1024
 MAX_HEADERS = 128
@@ -276,8 +275,8 @@ class Endpoint:
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
                 phase = "shutdown"
-        except Exception:
-            log.exception("the server's lifespan failed")
+        except Exception as fault:
+            log.exception("the server's lifespan failed", exc_info=from_own_frame(fault))
             await send({"type": f"lifespan.{phase}.failed", "message": "the server's lifespan failed: see the log"})
             return
         await send({"type": "lifespan.shutdown.complete"})
