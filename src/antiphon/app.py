@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from antiphon import eras, loading
 from antiphon.http.exchange import Application
@@ -82,7 +82,7 @@ class Server(Service):
             return
         if transport != "http":
             raise ValueError(f"run() takes 'stdio' or 'http', got {transport!r}")
-        options = {
+        options: dict[str, Any] = {
             "path": path,
             "allowed_hosts": None if allowed_hosts is None else list(allowed_hosts),
             "allowed_origins": None if allowed_origins is None else list(allowed_origins),

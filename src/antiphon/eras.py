@@ -14,8 +14,8 @@ from antiphon.wire.revisions import REVISION
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from antiphon.legacy.client.link import LegacyLink
     from antiphon.http.exchange import Application
+    from antiphon.legacy.client.link import LegacyLink
     from antiphon.server.dispatch import Principal, Service
     from antiphon.transports.asgi import Endpoint
 

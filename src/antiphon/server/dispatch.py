@@ -156,12 +156,20 @@ class Service(Registry):
 
     def middleware(self, function: Middleware) -> Middleware:
         """Put a function around every request; the first registered is the outermost."""
+        try:
+            inspect.signature(function).bind(None, None)
+        except TypeError:
+            raise TypeError(
+                f"{label(function)} must take a Context and proceed: async def timed(ctx, proceed)"
+            ) from None
         self._middleware.append(function)
         self._route()
         return function
 
     def on(self, method: str) -> Callable[[Function], Function]:
         """The low level: serve a method yourself, ``fn(params)`` to result, with a Context if it takes one."""
+        if not isinstance(method, str):
+            raise TypeError(f'on() takes a method, got {method!r}: write @app.on("tools/list")')
         if method == "server/discover" or method.startswith("notifications/"):
             raise ValueError(f"{method} is not yours to serve")
 

@@ -9,9 +9,10 @@ from antiphon.errors import InvalidParams, ResourceNotFound
 from antiphon.server.completion import Completer
 from antiphon.server.handler import Handler
 from antiphon.server.prompts import PromptEntry
-from antiphon.server.resources import ResourceEntry
+from antiphon.server.resources import ResourceEntry, checked_uri
 from antiphon.server.subscriptions import Kind, Subscriptions
 from antiphon.server.tools import ToolEntry
+from antiphon.shapes import name_of
 from antiphon.types import Annotations, Icon, JsonObject, Scope, ToolAnnotations
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -35,9 +36,8 @@ class Registry:
     @overload
     def tool(
         self,
-        /,
-        *,
         name: str | None = None,
+        *,
         title: str | None = None,
         description: str | None = None,
         input_schema: JsonObject | None = None,
@@ -46,14 +46,9 @@ class Registry:
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
     ) -> Callable[[Function], Function]: ...
-    def tool(self, function: Any = None, /, **about: Any) -> Any:
-        """Make a function a tool: ``@app.tool`` or ``@app.tool(title=...)``."""
-
-        def register(function: Function) -> Function:
-            self.add_tool(function, **about)
-            return function
-
-        return register if function is None else register(function)
+    def tool(self, name: Any = None, **about: Any) -> Any:
+        """Make a function a tool: ``@app.tool``, ``@app.tool("name")`` or ``@app.tool(title=...)``."""
+        return _decorated(self.add_tool, name, about)
 
     def add_tool(self, function: Callable[..., Any], **about: Any) -> None:
         """Add a tool, also while serving; listeners are told."""
@@ -70,22 +65,16 @@ class Registry:
     @overload
     def prompt(
         self,
-        /,
-        *,
         name: str | None = None,
+        *,
         title: str | None = None,
         description: str | None = None,
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
     ) -> Callable[[Function], Function]: ...
-    def prompt(self, function: Any = None, /, **about: Any) -> Any:
+    def prompt(self, name: Any = None, **about: Any) -> Any:
         """Make a function a prompt."""
-
-        def register(function: Function) -> Function:
-            self.add_prompt(function, **about)
-            return function
-
-        return register if function is None else register(function)
+        return _decorated(self.add_prompt, name, about)
 
     def add_prompt(self, function: Callable[..., Any], **about: Any) -> None:
         entry = PromptEntry(function, **about)
@@ -115,6 +104,7 @@ class Registry:
         meta: JsonObject | None = None,
     ) -> Callable[[Function], Function]:
         """Make a function a resource; variables in braces make it a template of many (RFC 6570)."""
+        checked_uri(uri)
 
         def register(function: Function) -> Function:
             self.add_resource(
@@ -150,7 +140,7 @@ class Registry:
     def complete(self, target: str | Callable[..., Any], argument: str) -> Callable[[Function], Function]:
         """Suggest values for an argument of a prompt, or a variable of a template.
 
-        ``target`` is the prompt's name or function, or the template's URI.
+        ``target`` is the prompt's name, the template's URI, or the function of either.
         """
         key = target if isinstance(target, str) else self._name_of(target)
         known = self._prompts.get(key) or self._templates.get(key)
@@ -167,8 +157,8 @@ class Registry:
         return register
 
     def _name_of(self, function: Callable[..., Any]) -> str:
-        named = (entry.name for entry in self._prompts.values() if entry.function is function)
-        return next(named, getattr(function, "__name__", str(function)))
+        entries = (*self._prompts.items(), *self._templates.items())
+        return next((key for key, entry in entries if entry.handler.function == function), name_of(function))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -246,6 +236,19 @@ class Registry:
     def _offer(self, kind: Kind) -> None:
         self._features.add(kind)
         self.changed(kind)
+
+
+def _decorated(add: Callable[..., None], first: Any, about: dict[str, Any]) -> Any:
+    """Serve a decorator with and without parentheses: ``first`` is the function, or the name it shall have."""
+
+    def register(function: Function) -> Function:
+        add(function, **about)
+        return function
+
+    if first is not None and not isinstance(first, str):
+        return register(first)
+    about = {**about, "name": first}
+    return register
 
 
 def _insert(registry: dict[str, Any], key: str, entry: object, kind: str) -> None:
