@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from clinic import SNEAKY
 from served import CLINIC, ODD, served
 
 from antiphon.cli import commands
@@ -189,9 +190,11 @@ def test_an_error_of_the_tool_goes_to_stderr_and_ends_with_1(call):
     ("args", "said"),
     [
         (["nothing"], "There is no tool 'nothing'. The server's tools: visit, one,"),
+        (["visti"], "There is no tool 'visti'; did you mean 'visit'? The server's tools: visit, one,"),
+        (["lettr", "--prompt"], "There is no prompt 'lettr'; did you mean 'letter'?"),
         (["card://1"], "Read a resource with --resource."),
         (["nothing", "--prompt"], "There is no prompt 'nothing'. The server's prompts: letter."),
-        (["add", "txt=x"], "There is no argument 'txt'. Known arguments: text, count"),
+        (["add", "txt=x"], "There is no argument 'txt'; did you mean 'text'? Known arguments: text, count"),
         (["add"], "1 argument is missing:\n  text=...  Anything."),
         (["add", "text"], "'text' is not an argument: write key=value"),
         (["add", "text=x", "count=many"], "The argument 'count': expected a whole number, got 'many'"),
@@ -294,6 +297,24 @@ def test_a_question_without_an_answer_fails_and_is_named(call, args, said):
     ended = call(*args)
     assert (ended.exit_code, ended.stdout) == (4, "")
     assert said in ended.stderr
+
+
+def test_a_call_of_the_old_era_is_not_told_to_wait_in_a_file(call, tmp_path):
+    ended = call("twice", "--era", "legacy")
+    assert (ended.exit_code, "--pending" in ended.stderr) == (4, False)
+    assert "Pass --answers FILE.\n" in ended.stderr
+    ended = call("twice", "--era", "legacy", "--pending", str(tmp_path / "p.json"))
+    said = "The server speaks 2025-11-25, in which a call cannot wait in a file: pass --answers FILE"
+    assert (ended.exit_code, said in ended.stderr) == (4, True)
+
+
+def test_json_holds_no_letter_that_steers_a_terminal_and_stays_the_same_json(call, tmp_path):
+    (tmp_path / "a.yaml").write_text("sneaky: {}")
+    ended = call("sneaky", "--output", "json", "--answers", str(tmp_path / "a.yaml"))
+    assert json.loads(ended.stdout)["structuredContent"] == {"note": SNEAKY, SNEAKY: "x"}
+    assert ended.stdout.isascii()
+    assert "\x7f" not in ended.stdout
+    assert "##[" not in ended.stdout
 
 
 def test_what_a_model_is_asked_is_shown(call):

@@ -7,14 +7,13 @@ values are the content of a form, the bare value of a form with one field, the t
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
-from antiphon.cli.output import ProgressBar
 from antiphon.client.answers import Answers, Asker, ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.client.results import Pending
 from antiphon.errors import CannotAnswer
@@ -119,12 +118,24 @@ def read_answers(path: Path) -> AnswerFile:
 
 
 class Respondent:
-    """The handlers of a client on the command line. A question without an answer fails: it is never accepted."""
+    """The handlers of a client on the command line. A question without an answer fails: it is never accepted.
 
-    def __init__(self, answers: AnswerFile, roots: list[Root], *, target: str, progress: ProgressBar) -> None:
+    ``hide`` clears the terminal for a question. ``waits`` says whether the call can wait for its answer in a file.
+    """
+
+    def __init__(
+        self,
+        answers: AnswerFile,
+        roots: list[Root],
+        *,
+        target: str,
+        hide: Callable[[], None],
+        waits: Callable[[], bool],
+    ) -> None:
         self._answers = answers
         self._target = target
-        self._progress = progress
+        self._hide = hide
+        self._waits = waits
         self._terminal_is_free = asyncio.Lock()
         self._terminal: Terminal | None = None
         self.roots = roots or None
@@ -171,11 +182,11 @@ class Respondent:
 
     def _terminal_for(self, question: Elicitation) -> "Terminal":
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise CannotAnswer(_no_terminal(question), key=question.key)
+            raise CannotAnswer(_no_terminal(question, waits=self._waits()), key=question.key)
         return self._opened_terminal()
 
     def _opened_terminal(self) -> "Terminal":
-        self._progress.hide()
+        self._hide()
         if self._terminal is None:
             from antiphon.cli.terminal import Terminal  # 200 ms, and only questions need it
 
@@ -188,11 +199,11 @@ def _asker(pending: Pending, server: Implementation | None) -> Asker:
     return Asker(server, str(name), pending.round)
 
 
-def _no_terminal(question: Elicitation) -> str:
+def _no_terminal(question: Elicitation, *, waits: bool) -> str:
     fields = ", ".join(f"{line(name)}: ..." for name in question.schema.get("properties") or {})
     answer = "{action: accept}" if question.mode == "url" else f"{{{fields}}}"
     return (
         f"Cannot answer {question.key!r} ({line(question.message)}): not a terminal."
-        " Pass --answers FILE or --pending FILE.\n"
+        f" Pass --answers FILE{' or --pending FILE' if waits else ''}.\n"
         f"An answer in a file:  {question.key}: {answer}"
     )

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 import msgspec
 
-from antiphon.cli.output import escape_unencodable, indented
+from antiphon.cli.output import escape_unencodable
 from antiphon.client.client import Client, Discovery
 from antiphon.errors import Refused
-from antiphon.testing.report.escaping import line, visible
+from antiphon.testing.report.escaping import line, visible, visible_json
 from antiphon.types import Implementation, JsonObject, Prompt, Resource, ResourceTemplate, Tool
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def listed(client: Client) -> Listing:
 def show_listing(listing: Listing, output: str) -> None:
     escape_unencodable()
     if output == "json":
-        click.echo(indented(listing))
+        click.echo(visible_json(listing))
         return
     from rich.console import Console  # 50 ms that plain text does not need
 

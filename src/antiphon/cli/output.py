@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from antiphon.client.results import CallResult, PromptReply, ReadResult
-from antiphon.testing.report.escaping import line, visible
+from antiphon.testing.report.escaping import line, visible, visible_json
 from antiphon.types import (
     UNSET,
     Audio,
@@ -63,11 +63,7 @@ def as_json(result: Result) -> str:
     """Return a result as JSON, with the names of the protocol."""
     fields: JsonObject = msgspec.to_builtins(result)
     left_out = {"rounds", *(name for name in ("isError", "description", "_meta") if not fields.get(name))}
-    return indented({name: value for name, value in fields.items() if name not in left_out})
-
-
-def indented(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return visible_json({name: value for name, value in fields.items() if name not in left_out})
 
 
 def on_stderr() -> "Console":
@@ -121,7 +117,7 @@ class ResultPrinter:
                 about = f" ({line(block.mime_type)})" if block.mime_type else ""
                 say(f"{line(block.title or block.name)}: {block.uri}{about}", is_error=is_error)
             case _:
-                say(indented(block), is_error=is_error)
+                say(visible_json(block), is_error=is_error)
 
     def _contents(self, item: Contents) -> None:
         if item.text is not None:
@@ -163,7 +159,7 @@ def structured(value: Any) -> None:
     elif isinstance(value, str):
         say(value)
     else:
-        say(indented(value))
+        say(visible_json(value))
 
 
 def _print(table: "Table") -> None:

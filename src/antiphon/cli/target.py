@@ -162,11 +162,21 @@ class CommandClient:
         self._answers = AnswerFile({}) if options.answers is None else read_answers(options.answers)
         self._progress = ProgressBar()
         roots = [Root(Path(place).resolve().as_uri(), Path(place).resolve().name) for place in options.root]
-        self.respondent = Respondent(self._answers, roots, target=options.target.text, progress=self._progress)
+        self.respondent = Respondent(
+            self._answers,
+            roots,
+            target=options.target.text,
+            hide=self._progress.hide,
+            waits=self.waits,
+        )
         try:
             self.client = self._client(options, auto=auto)
         except (ValueError, TypeError) as fault:
             raise click.UsageError(str(fault)) from None
+
+    def waits(self) -> bool:
+        """Whether a call can wait for answers in a file: not in an earlier revision, which asks in the middle of it."""
+        return self.client.protocol_version == REVISION
 
     def tell(self, text: str) -> None:
         """Print a message if --verbose was given."""

@@ -71,6 +71,9 @@ class Terminal:
                     self._describe(field)
                     values[field.name] = await ask(field, values.get(field.name, ABSENT), self._complain)
                     waiting.pop(0)
+                if len(fields) == 1 and fields[0].is_decision:
+                    # The answer was chosen, not typed: there is nothing to look over.
+                    return Accepted(fitted(values, question.schema, question.key))
                 chosen = await self._review(question, fields, values)
             except Escaped:
                 chosen = await self._leave()
