@@ -143,8 +143,9 @@ async def _call(
         except CannotAnswer:
             if options.pending is None or caller.waits():
                 raise
-            raise CannotAnswer(
-                f"The server speaks {client.protocol_version}, in which a call cannot wait in a file: pass --answers FILE"
+            raise exit_codes.Unanswered(
+                f"The server speaks {client.protocol_version}, in which a call cannot wait in a file:"
+                " pass --answers FILE"
             ) from None
 
 
