@@ -86,7 +86,7 @@ def test_without_a_name_it_lists_what_there_is(call):
     assert "add Give back what was given." in lines
     assert "text string, required Anything." in lines
     assert "tags list of string = []" in lines
-    assert "maybe integer or null" in lines
+    assert "maybe integer | null" in lines
     assert lines.index("Prompts") < lines.index("letter Write a letter.") < lines.index("to required Who gets it.")
     assert {"card://{id} A patient's card.", "stamp://red A stamp."} <= set(lines)
 

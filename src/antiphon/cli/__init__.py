@@ -46,7 +46,7 @@ class Commands(click.Group):
             from antiphon.testing.report.escaping import visible  # only a failure needs it
 
             # It may quote a server.
-            fault.message = visible(fault.message)
+            vars(fault)["message"] = visible(fault.message)
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature

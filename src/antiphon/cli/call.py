@@ -12,8 +12,7 @@ import msgspec
 
 from antiphon.cli import exit_codes
 from antiphon.cli.arguments import meant, prompt_arguments, read_argument, read_json, template_arguments, tool_arguments
-from antiphon.cli.listing import Listing, listed, show_listing
-from antiphon.cli.output import Result, show
+from antiphon.cli.output import Listing, Result, listed, show, show_listing
 from antiphon.cli.target import CallOptions, CommandClient, ServerTarget, read_headers, read_target, shared_options
 from antiphon.client.client import Client
 from antiphon.client.results import Complete, InputNeeded, Pending

@@ -9,20 +9,23 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
 
 from antiphon import __version__, eras
 from antiphon.cli.answering import AnswerFile, Respondent, read_answers
-from antiphon.cli.output import ProgressBar
+from antiphon.cli.output import on_stderr
 from antiphon.client.client import Client
 from antiphon.errors import CallFailed
 from antiphon.testing.report.escaping import duration, line
 from antiphon.transports.link import Around, Link, OnNotification
 from antiphon.types import JsonObject, Root
 from antiphon.wire.revisions import PROGRESS_TOKEN, REVISION
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -217,6 +220,49 @@ class CommandClient:
         text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
         self.tell(f"  {line(str(level))}{about}: {line(text)}")
 
+
+# --- progress -----------------------------------------------------------------------------------------------------
+
+
+class ProgressBar:
+    """Shows the progress of a call on stderr, if that is a terminal."""
+
+    def __init__(self) -> None:
+        self._shown: Progress | None = None
+        self._is_terminal = sys.stderr.isatty()
+
+    def report(self, progress: object, total: object, message: object) -> None:
+        if not self._is_terminal or not isinstance(progress, int | float):
+            return
+        if self._shown is None:
+            self._shown = _progress()
+            self._shown.start()
+        is_first = not self._shown.task_ids
+        if is_first:
+            self._shown.add_task("", total=None)
+        self._shown.update(
+            self._shown.task_ids[0],
+            completed=progress,
+            total=total if isinstance(total, int | float) else None,
+            description=line(message) if isinstance(message, str) else "",
+            refresh=is_first,
+        )
+
+    def hide(self) -> None:
+        """Remove the bar, until the next report."""
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.stop()
+
+
+def _progress() -> "Progress":
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=on_stderr(), transient=True)
+
+
+# --- the rounds --------------------------------------------------------------------------------------------------
 
 _CALLS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The methods that may take several rounds, and the parameter that names what is called."""

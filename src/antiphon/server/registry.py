@@ -157,8 +157,9 @@ class Registry:
         return register
 
     def _name_of(self, function: Callable[..., Any]) -> str:
-        entries = (*self._prompts.items(), *self._templates.items())
-        return next((key for key, entry in entries if entry.handler.function == function), name_of(function))
+        entries: dict[str, PromptEntry | ResourceEntry] = {**self._prompts, **self._templates}
+        named = (key for key, entry in entries.items() if entry.handler.function == function)
+        return next(named, name_of(function))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
