@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,11 +17,12 @@ from antiphon import __version__, eras
 from antiphon.cli.answering import AnswerFile, Respondent, read_answers
 from antiphon.cli.output import on_stderr
 from antiphon.client.client import Client
-from antiphon.errors import CallFailed
-from antiphon.testing.report.escaping import duration, line
-from antiphon.transports.link import Around, Link, OnNotification
+from antiphon.testing.report.conversation import Step, conversation
+from antiphon.testing.report.escaping import compact, duration, line
+from antiphon.testing.transcript import Recorded, turn_of
+from antiphon.transports.link import Link, OnNotification
 from antiphon.types import JsonObject, Root
-from antiphon.wire.revisions import PROGRESS_TOKEN, REVISION
+from antiphon.wire.revisions import METHODS, PROGRESS_TOKEN, REVISION
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -262,40 +262,33 @@ def _progress() -> "Progress":
     return Progress(*columns, console=on_stderr(), transient=True)
 
 
-# --- the rounds --------------------------------------------------------------------------------------------------
+# --- the rounds ---------------------------------------------------------------------------------------------------
 
-_CALLS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The methods that may take several rounds, and the parameter that names what is called."""
 _LONGEST: Final = 300
 
 
-class ObservedLink(Around):
-    """A Link around another: describes each message to ``tell``, and asks for progress and passes it to ``report``.
-
-    Of a token it tells only the length.
-    """
+class ObservedLink(Recorded):
+    """A Link around another: tells what is sent and received, and asks for progress and passes it to ``report``."""
 
     def __init__(self, link: Link, *, tell: Callable[[str], None], report: Callable[[Any, Any, Any], None]) -> None:
         super().__init__(link)
         self._tell = tell
         self._report = report
-        self._replied: float | None = None
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        if message["method"] in _CALLS:
+        if METHODS[message["method"]].asks:
             message, on_notification = self._with_progress(message, on_notification)
-        self._tell(f"→ {self._sent(message)}")
-        started = time.monotonic()
+        before = len(conversation(self.turns))
+        sent = [step for step in conversation([*self.turns, turn_of(message, {})])[before:] if step.hearer == "server"]
+        for step in sent:
+            self._tell(_told(step))
         try:
-            reply = await super().request(message, headers=headers, on_notification=on_notification)
-        except CallFailed as fault:
-            self._tell(f"← {line(str(fault))}, {_since(started)}")
-            raise
-        self._tell(f"← {_received(reply)}, {_since(started)}")
-        self._replied = time.monotonic()
-        return reply
+            return await super().request(message, headers=headers, on_notification=on_notification)
+        finally:
+            for step in conversation(self.turns)[before + len(sent) :]:
+                self._tell(_told(step))
 
     def _with_progress(self, message: JsonObject, forward: OnNotification | None) -> tuple[JsonObject, OnNotification]:
         params: JsonObject = message["params"]
@@ -310,63 +303,13 @@ class ObservedLink(Around):
 
         return {**message, "params": params}, hear
 
-    def _sent(self, message: JsonObject) -> str:
-        params: JsonObject = message.get("params") or {}
-        method = message["method"]
-        parts = [method]
-        if method in _CALLS:
-            parts.append(str(params.get(_CALLS[method])))
-        if params.get("arguments"):
-            parts.append(_json(params["arguments"]))
-        text = line(" ".join(parts))
-        if answers := params.get("inputResponses"):
-            after = "" if self._replied is None else f" after {_since(self._replied)}"
-            text += f", answers{after}: {', '.join(f'{line(key)} {_answer(value)}' for key, value in answers.items())}"
-        return text + _token(params)
 
-
-def _received(reply: JsonObject) -> str:
-    match reply:
-        case {"error": {**fault}}:
-            return line(f"error {fault.get('code')}: {fault.get('message')}")
-        case {"result": {"resultType": kind, **result}} if kind != "complete":
-            asked = result.get("inputRequests")
-            questions = asked.items() if isinstance(asked, dict) else ()
-            told = ", ".join(f"{key} ({_question(request)})" for key, request in questions)
-            return line(f"asks {told}" if told else "wants the call again") + _token(result)
-        case _:
-            return "the result"
-
-
-def _question(request: object) -> str:
-    match request:
-        case {"method": "elicitation/create", "params": {**params}}:
-            return f"{params.get('mode') or 'form'}: {params.get('message')}"
-        case {"method": method}:
-            return str(method)
-        case _:
-            return "?"
-
-
-def _answer(response: object) -> str:
-    match response:
-        case {"action": action, "content": content}:
-            return f"{action} {_json(content)}"
-        case {"action": action}:
-            return str(action)
-        case _:
-            return _json(response)
-
-
-def _token(part: Mapping[Any, object]) -> str:
-    state = part.get("requestState")
-    return f", token of {len(state)} characters" if isinstance(state, str) else ""
-
-
-def _json(value: object) -> str:
-    text = line(msgspec.json.encode(value).decode())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def _since(moment: float) -> str:
-    return duration(time.monotonic() - moment)
+def _told(step: Step) -> str:
+    """Return a step on one line. The result itself is printed when the call is done."""
+    told = line(step.title)
+    if step.kind != "result":
+        told += f": {line(step.text)}" if step.text else ""
+        told += "" if step.data is msgspec.UNSET else f" {line(compact(step.data))}"
+    told = told if len(told) <= _LONGEST else f"{told[: _LONGEST - 3]}..."
+    arrow = "←" if step.speaker == "server" else "→"
+    return f"{arrow} {told}" + ("" if step.seconds is None else f", {duration(step.seconds)}")
