@@ -82,6 +82,8 @@ class Server(Service):
             return
         if transport != "http":
             raise ValueError(f"run() takes 'stdio' or 'http', got {transport!r}")
+        if workers < 1:
+            raise ValueError("workers must be at least 1")
         options: dict[str, Any] = {
             "path": path,
             "allowed_hosts": None if allowed_hosts is None else list(allowed_hosts),
