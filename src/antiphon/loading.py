@@ -18,7 +18,7 @@ from antiphon.tracebacks import own_traceback
 
 T = TypeVar("T")
 
-_GUARD: Final = 'put what runs under if __name__ == "__main__":'
+GUARD: Final = 'put what runs under if __name__ == "__main__":'
 _copies: Final = itertools.count(1)
 _imported: ContextVar[str] = ContextVar("imported", default="")
 """The place that is imported at the moment."""
@@ -107,7 +107,7 @@ def load_fresh(text: str, base: Path, kind: type[T]) -> T:
 def refuse_to_serve() -> None:
     """Raise RuntimeError while a module is imported to find its Server: serving there would never end the import."""
     if place := _imported.get():
-        raise RuntimeError(f"{place} serves while it is imported: {_GUARD}")
+        raise RuntimeError(f"{place} serves while it is imported: {GUARD}")
 
 
 # --- importing ----------------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ def _import(name: ServerName, *, fresh: bool) -> ModuleType:
         return _run_file(Path(name.file), fresh=fresh)
     except SystemExit as fault:
         raise ImportFailed(
-            f"{name.place} ended the process while it was imported (exit code {fault.code}): {_GUARD}"
+            f"{name.place} ended the process while it was imported (exit code {fault.code}): {GUARD}"
         ) from None
     except Exception as fault:  # noqa: BLE001 -- any failure is the author's to see
         if isinstance(fault, ModuleNotFoundError) and fault.name and f"{name.module}.".startswith(f"{fault.name}."):
             raise ServerMissing(_no_module(name, fault.name)) from None
         if isinstance(fault, RuntimeError) and "running event loop" in str(fault):
-            fault.add_note(f"In {name.place}, {_GUARD}")
+            fault.add_note(f"In {name.place}, {GUARD}")
         raise ImportFailed(f"{name.place} failed while it was imported: {fault!r}", own_traceback(fault)) from None
     finally:
         _imported.reset(before)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from inspect import signature
+from multiprocessing import current_process
 from pathlib import Path
 from socket import socket
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antiphon import eras, loading
-from antiphon.loading import ServerMissing, ServerName
+from antiphon.loading import GUARD, ServerMissing, ServerName
 from antiphon.rounds.token import generate_key
 from antiphon.server.dispatch import Service
 from antiphon.transports.asgi import Endpoint
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "ANTIPHON_SERVE"
 """The environment variable that tells a worker its job."""
+BACKLOG: Final = 2048
 STARTUP_FAILURE: Final = 3
 """The exit code that tells uvicorn not to start another worker in place of this one."""
 
@@ -55,11 +57,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def announce(server: Service, url: str) -> None:
-    print(f"Serving {server.info.name} on {url}", file=sys.stderr, flush=True)  # noqa: T201 -- to the person who starts it
+    _say(f"Serving {server.info.name} on {url}")
 
 
 def serve_in_workers(server: Service, options: JsonObject, *, host: str, port: int, count: int) -> None:
     """Serve the Server of the program that runs, until a signal arrives. Exit with 1 if a worker cannot start."""
+    if current_process().name != "MainProcess" and VARIABLE in os.environ:
+        _say(f"Error: {sys.argv[0]} serves while a worker imports it: {GUARD}")
+        sys.exit(STARTUP_FAILURE)
     main = sys.modules["__main__"]
     name = next((name for name, value in vars(main).items() if value is server), None)
     if name is None or not hasattr(main, "__file__"):
@@ -69,6 +74,7 @@ def serve_in_workers(server: Service, options: JsonObject, *, host: str, port: i
     target = ServerName(place=str(main.__file__), base=str(Path.cwd()), module="__main__", variable=name)
     job = Job(target=target, options=options)
     opened = worker_config(job, logging.INFO, host=host, port=port).bind_socket()
+    opened.listen(BACKLOG)  # clients queue there while workers start
     if not keep_running(job, [opened], count):
         sys.exit(1)
 
@@ -106,7 +112,7 @@ def endpoint() -> Endpoint:
     try:
         built = job.endpoint(loading.load(job.target, Service))
     except ServerMissing as fault:
-        print(fault.log or f"Error: {fault}", file=sys.stderr)  # noqa: T201 -- to the person who started it
+        _say(fault.log or f"Error: {fault}")
         sys.exit(STARTUP_FAILURE)
     for number in (signal.SIGTERM, signal.SIGINT):
         close_subscriptions_on(number, built.service)
@@ -114,3 +120,7 @@ def endpoint() -> Endpoint:
     gc.collect()
     gc.freeze()
     return built
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 -- to the person who starts the server

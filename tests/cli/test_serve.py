@@ -318,7 +318,7 @@ def test_a_file_serves_itself_in_several_processes(start, tmp_path, post):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     served = start("notes.py", str(port), command=(sys.executable,))
-    while "Application startup complete" not in served.err.get(timeout=20):
+    while "Uvicorn running on" not in served.err.get(timeout=20):
         pass
     url = f"http://127.0.0.1:{port}/mcp"
     person, pid = text_of(post(url, "tools/call", call("process"))[1]).split()
@@ -326,6 +326,13 @@ def test_a_file_serves_itself_in_several_processes(start, tmp_path, post):
     assert int(pid) != served.process.pid
     assert _page(url) == b"a page"
     assert served.signal(signal.SIGTERM) == 0
+
+
+def test_workers_that_serve_while_they_are_imported_end_with_the_guard(start, tmp_path):
+    (tmp_path / "notes.py").write_text(PROTECTED.replace('if __name__ == "__main__":', "if True:"))
+    served = start("notes.py", "0", command=(sys.executable,))
+    assert served.process.wait(20) == 1
+    assert GUARD in served.text()
 
 
 def _page(url):

@@ -26,9 +26,8 @@ from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.tracebacks import own_traceback
 from antiphon.transports.asgi import LOCAL_HOSTS
-from antiphon.workers import Job, announce, keep_running, worker_config
+from antiphon.workers import BACKLOG, Job, announce, keep_running, worker_config
 
-BACKLOG: Final = 2048
 EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- recognised, not bound
 
 
