@@ -318,7 +318,7 @@ def test_a_file_serves_itself_in_several_processes(start, tmp_path, post):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     served = start("notes.py", str(port), command=(sys.executable,))
-    while "Uvicorn running on" not in served.err.get(timeout=20):
+    while "Started parent process" not in served.err.get(timeout=20):
         pass
     url = f"http://127.0.0.1:{port}/mcp"
     person, pid = text_of(post(url, "tools/call", call("process"))[1]).split()
