@@ -16,6 +16,7 @@ from antiphon import Server
 ROOT = Path(antiphon.__file__).parent
 # Bottom up. A file may import from its own layer and from those before it.
 LAYERS = [
+    "tracebacks",
     "errors",
     "types",
     "uri",
@@ -30,6 +31,7 @@ LAYERS = [
     "legacy",
     "eras",
     "client",
+    "workers",
     "app",
     "testing",
     "cli",

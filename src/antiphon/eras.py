@@ -14,8 +14,9 @@ from antiphon.wire.revisions import REVISION
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from antiphon.http.exchange import Application
     from antiphon.legacy.client.link import LegacyLink
-    from antiphon.server.dispatch import Service
+    from antiphon.server.dispatch import Principal, Service
     from antiphon.transports.asgi import Endpoint
 
 Legacy: TypeAlias = Literal["sessions", "stateless", "reject"]
@@ -36,6 +37,8 @@ def asgi(
     session_ttl: float = 1800,
     max_sessions: int = 10_000,
     event_buffer: int = 1024,
+    principal: "Principal | None" = None,
+    fallback: "Application | None" = None,
     **options: Any,
 ) -> "Endpoint":
     """The ASGI application of a service; further options are those of Endpoint."""
@@ -43,6 +46,7 @@ def asgi(
 
     if legacy not in {"sessions", "stateless", "reject"}:
         raise ValueError(f"legacy must be 'sessions', 'stateless' or 'reject', got {legacy!r}")
+    options |= {"principal": principal or service.principal, "fallback": fallback or service.fallback}
     if legacy == "reject" or not _has_legacy():
         return Endpoint(service, **options)
     from antiphon.legacy.server.http import LegacyHttp

@@ -86,6 +86,17 @@ def test_a_function_that_is_no_target_is_named(app):
             app.complete(function, "a")
 
 
+async def test_the_target_may_be_the_templates_function(app, complete):
+    class Shop:
+        def item(self, city: str) -> str:
+            return city
+
+    shop = Shop()
+    app.add_resource("shop://{city}", shop.item)
+    app.complete(shop.item, "city")(lambda value: ["Kyoto"])
+    assert (await complete(app, "shop://{city}", "city", ""))["result"]["completion"]["values"] == ["Kyoto"]
+
+
 async def test_a_function_suggests_values_for_a_template_variable(shop, complete):
     @shop.complete("shop://{city}/{item}", "city")
     def cities(value: str):

@@ -39,6 +39,16 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as fault:
+            from antiphon.testing.report.escaping import visible  # only a failure needs it
+
+            # It may quote a server.
+            vars(fault)["message"] = visible(fault.message)
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))

@@ -8,7 +8,6 @@ import click
 from click.exceptions import Exit
 
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, Refused
-from antiphon.testing.report.escaping import visible
 
 T = TypeVar("T")
 
@@ -68,9 +67,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         click.echo("Interrupted", err=True)
         raise Exit(INTERRUPTED) from None
     except CannotAnswer as fault:
-        raise Unanswered(visible(str(fault))) from None
+        raise Unanswered(str(fault)) from None
     except CallFailed as fault:
-        raise Failed(visible(explained(fault))) from None
+        raise Failed(explained(fault)) from None
 
 
 def explained(fault: CallFailed) -> str:

@@ -9,7 +9,7 @@ from antiphon.errors import InvalidParams, ResourceNotFound
 from antiphon.server.completion import Completer
 from antiphon.server.handler import Handler
 from antiphon.server.prompts import PromptEntry
-from antiphon.server.resources import ResourceEntry
+from antiphon.server.resources import ResourceEntry, checked_uri
 from antiphon.server.subscriptions import Kind, Subscriptions
 from antiphon.server.tools import ToolEntry
 from antiphon.types import Annotations, Icon, JsonObject, Scope, ToolAnnotations
@@ -35,9 +35,8 @@ class Registry:
     @overload
     def tool(
         self,
-        /,
-        *,
         name: str | None = None,
+        *,
         title: str | None = None,
         description: str | None = None,
         input_schema: JsonObject | None = None,
@@ -46,14 +45,9 @@ class Registry:
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
     ) -> Callable[[Function], Function]: ...
-    def tool(self, function: Any = None, /, **about: Any) -> Any:
-        """Make a function a tool: ``@app.tool`` or ``@app.tool(title=...)``."""
-
-        def register(function: Function) -> Function:
-            self.add_tool(function, **about)
-            return function
-
-        return register if function is None else register(function)
+    def tool(self, *first: Any, **about: Any) -> Any:
+        """Make a function a tool: ``@app.tool``, ``@app.tool("name")`` or ``@app.tool(title=...)``."""
+        return _decorated(self.add_tool, first, about)
 
     def add_tool(self, function: Callable[..., Any], **about: Any) -> None:
         """Add a tool, also while serving; listeners are told."""
@@ -70,22 +64,16 @@ class Registry:
     @overload
     def prompt(
         self,
-        /,
-        *,
         name: str | None = None,
+        *,
         title: str | None = None,
         description: str | None = None,
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
     ) -> Callable[[Function], Function]: ...
-    def prompt(self, function: Any = None, /, **about: Any) -> Any:
+    def prompt(self, *first: Any, **about: Any) -> Any:
         """Make a function a prompt."""
-
-        def register(function: Function) -> Function:
-            self.add_prompt(function, **about)
-            return function
-
-        return register if function is None else register(function)
+        return _decorated(self.add_prompt, first, about)
 
     def add_prompt(self, function: Callable[..., Any], **about: Any) -> None:
         entry = PromptEntry(function, **about)
@@ -115,6 +103,7 @@ class Registry:
         meta: JsonObject | None = None,
     ) -> Callable[[Function], Function]:
         """Make a function a resource; variables in braces make it a template of many (RFC 6570)."""
+        checked_uri(uri)
 
         def register(function: Function) -> Function:
             self.add_resource(
@@ -245,6 +234,22 @@ class Registry:
     def _offer(self, kind: Kind) -> None:
         self._features.add(kind)
         self.changed(kind)
+
+
+def _decorated(add: Callable[..., None], first: tuple[Any, ...], about: dict[str, Any]) -> Any:
+    """Serve a decorator with and without parentheses: ``first`` is the function, or the name it shall have."""
+    if len(first) > 1:
+        raise TypeError(f"A decorator takes one name, or the function: got {len(first)} arguments")
+
+    def register(function: Function) -> Function:
+        add(function, **about)
+        return function
+
+    if first and first[0] is not None and not isinstance(first[0], str):
+        return register(first[0])
+    if first:
+        about = {"name": first[0], **about}
+    return register
 
 
 def _insert(registry: dict[str, Any], key: str, entry: object, kind: str) -> None:
