@@ -11,7 +11,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + max(2, os.cpu_count() or 2
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.ready ## serve the sample, call it, print the exchange
+demo: $(VENV)/.installed ## serve the sample, call it, print the exchange
 	$(PY) examples/demo.py
 
 test: $(VENV)/.ready ## run the tests, the official clients among them
@@ -43,10 +43,17 @@ fuzz: $(VENV)/.ready ## try a million spoiled tokens
 clean: ## remove what make made
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results dist build
 
-$(VENV)/.ready: pyproject.toml
+# What users install, which is all that the demo needs.
+$(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Antiphon needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "Installing antiphon into $(VENV), once"
 	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.installed
+	@echo "Installing the tools and the peers of the tests into $(VENV), once: this takes a minute or two"
 	@$(PY) -m pip install --help | grep -q -e '--group' || $(PY) -m pip install -q --upgrade 'pip>=25.1'
-	$(PY) -m pip install -q -e . --group dev
+	$(PY) -m pip install --disable-pip-version-check --group dev
 	@touch $@

@@ -144,22 +144,27 @@ def main() -> int:
     if not legs:
         print(f"No leg of the table covers {options.side} {options.requirements or ''}".rstrip(), file=sys.stderr)
         return 1
-    passed = failed = 0
+    counts: Counter[str] = Counter()
     servers = Servers()
     for leg in legs:
         try:
-            leg_passed, leg_failed = _run(leg, options, servers)
+            counts += _run(leg, options, servers)
         except (ConformanceError, node.NodeError) as error:
             print(f"✗ {leg.side} {leg.revision}: {error}")
-            leg_passed, leg_failed = 0, 1
-        passed, failed = passed + leg_passed, failed + leg_failed
+            counts["failed"] += 1
     try:
         servers.end()
     except ConformanceError as error:
         print(f"✗ {error}")
-        failed += 1
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
+        counts["failed"] += 1
+    print(summary(counts))
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+def summary(counts: Counter[str]) -> str:
+    """What was judged, and what was not: scenarios that the suite does not score."""
+    told = f"{counts['passed']} passed, {counts['failed']} failed"
+    return f"{told}; {counts['not judged']} not judged" if counts["not judged"] else told
 
 
 def _options() -> argparse.Namespace:
@@ -175,7 +180,7 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(143)
 
 
-def _run(leg: Leg, options: argparse.Namespace, servers: Servers) -> tuple[int, int]:
+def _run(leg: Leg, options: argparse.Namespace, servers: Servers) -> Counter[str]:
     required, unscored = _listed(leg)
     wanted = [options.scenario] if options.scenario else list(dict.fromkeys([*required, *unscored, *leg.also]))
     with tempfile.TemporaryDirectory() as scratch:
@@ -186,26 +191,26 @@ def _run(leg: Leg, options: argparse.Namespace, servers: Servers) -> tuple[int, 
         else:
             outcomes = _client(leg, wanted, results)
     print(f"{leg.side} {leg.revision}: {leg.program}, {len(outcomes)} of {len(wanted)} scenarios ran")
-    passed, failed = _judge(
-        leg, [outcomes.get(name, Outcome(scenario=name)) for name in wanted], required, options.scenario
-    )
+    counts = judge(leg, [outcomes.get(name, Outcome(scenario=name)) for name in wanted], required, options.scenario)
     if len(required) < leg.required:
         print(f"✗ the suite requires {len(required)} scenarios here, {leg.required} were expected")
-        failed += 1
-    return passed, failed
+        counts["failed"] += 1
+    return counts
 
 
-def _judge(leg: Leg, outcomes: list[Outcome], required: list[str], asked_for: str | None) -> tuple[int, int]:
-    passed = failed = 0
+def judge(leg: Leg, outcomes: list[Outcome], required: list[str], asked_for: str | None) -> Counter[str]:
+    """Print every outcome, and count them."""
+    counts: Counter[str] = Counter()
     for outcome in outcomes:
         if not (outcome.scenario == asked_for or leg.judges(outcome.scenario, required)):
+            counts["not judged"] += 1
             print(f"{outcome.line('(✓)' if outcome.passed else '(✗)')}, not judged")
             continue
+        counts["passed" if outcome.passed else "failed"] += 1
         print(outcome.line("✓" if outcome.passed else "✗"))
-        passed, failed = passed + outcome.passed, failed + (not outcome.passed)
         for complaint in outcome.complaints:
             print(f"    {complaint}")
-    return passed, failed
+    return counts
 
 
 def _listed(leg: Leg) -> tuple[list[str], list[str]]:

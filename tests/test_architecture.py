@@ -16,6 +16,7 @@ from antiphon import Server
 ROOT = Path(antiphon.__file__).parent
 # Bottom up. A file may import from its own layer and from those before it.
 LAYERS = [
+    "tracebacks",
     "errors",
     "types",
     "uri",
@@ -32,6 +33,7 @@ LAYERS = [
     "eras",
     "client",
     "auth",
+    "workers",
     "app",
     "testing",
     "cli",

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from antiphon import Server
-from antiphon.loading import ImportFailed, ServerMissing, load, parse
+from antiphon.loading import ImportFailed, ServerMissing, load, parse, refuse_to_serve
 
 ONE = "from antiphon import Server\nimport goods_elsewhere\napp = Server('one')\n"
 
@@ -64,3 +64,34 @@ def test_what_is_named_comes_before_what_is_importable_already(folder, monkeypat
     (elsewhere / "one_elsewhere.py").write_text("raise AssertionError('the wrong one')\n")
     monkeypatch.setattr(sys, "path", [str(elsewhere), *sys.path, str(folder)])
     assert load(parse("one_elsewhere", folder), Server).info.name == "one"
+
+
+@pytest.mark.parametrize("text", ["serves_elsewhere.py", "serves_elsewhere:app"])
+@pytest.mark.parametrize("how", ["app.run()", "app.run('http')", "import asyncio\nasyncio.run(main())"])
+def test_a_module_that_serves_while_it_is_imported_is_told_of_the_guard(folder, text, how):
+    main = "async def main():\n    app.run()\n"
+    (folder / "serves_elsewhere.py").write_text(f"from antiphon import Server\napp = Server('one')\n{main}{how}\n")
+    with pytest.raises(ImportFailed, match='put what runs under if __name__ == "__main__":') as failed:
+        load(parse(text, folder), Server)
+    assert "serves_elsewhere.py" in failed.value.log
+
+
+async def test_a_module_that_starts_an_event_loop_is_told_of_the_guard_where_one_runs_already(folder):
+    (folder / "loop_elsewhere.py").write_text(
+        "import asyncio\nwork = asyncio.sleep(0)\ntry:\n    asyncio.run(work)\nfinally:\n    work.close()\n"
+    )
+    with pytest.raises(ImportFailed) as failed:
+        load(parse("loop_elsewhere.py", folder), Server)
+    assert 'In loop_elsewhere.py, put what runs under if __name__ == "__main__":' in failed.value.log
+
+
+def test_what_was_loaded_may_serve_afterwards(folder):
+    load(parse("one_elsewhere.py", folder), Server)
+    refuse_to_serve()
+
+
+def test_among_several_servers_the_one_called_app_is_meant(folder):
+    (folder / "two_elsewhere.py").write_text(
+        "from antiphon import Server\nadmin = Server('admin')\napp = Server('main')\n"
+    )
+    assert load(parse("two_elsewhere.py", folder), Server).info.name == "main"

@@ -144,7 +144,7 @@ def end_of(reply: Json) -> tuple[str, bool]:
 
 def inside(token: str) -> str:
     """What a token of ada's carries, for those who have the key."""
-    bound_to = binding(method="tools/call", name="connect_account", arguments={}, audience=None, principal="ada")
+    bound_to = binding(method="tools/call", name="connect_account", arguments={}, audience="vault", principal="ada")
     return Seal(KEY).open(token, bound_to=bound_to, now=time.time()).payload.decode("latin-1")
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from antiphon.rounds.journal import InputRequired, input_required
     from antiphon.rounds.token import Codec, Seal, SignedState
     from antiphon.server.context import Context
+    from antiphon.server.dispatch import Middleware, Proceed
     from antiphon.shapes import Email, Format, Header, Several, Url
     from antiphon.stores.memory import MemoryStore
     from antiphon.stores.redis import RedisStore
@@ -123,6 +124,7 @@ __all__ = [
     "MemoryStore",
     "Message",
     "MethodNotFound",
+    "Middleware",
     "Missing",
     "MissingCapability",
     "ModelHint",
@@ -130,6 +132,7 @@ __all__ = [
     "ParseError",
     "PeerBroken",
     "Pending",
+    "Proceed",
     "PromptReply",
     "PromptResult",
     "ProtocolError",
@@ -186,6 +189,7 @@ _HOMES = {
     "antiphon.rounds.journal": ("InputRequired", "input_required"),
     "antiphon.rounds.token": ("Codec", "Seal", "SignedState"),
     "antiphon.server.context": ("Context",),
+    "antiphon.server.dispatch": ("Middleware", "Proceed"),
     "antiphon.shapes": ("Email", "Format", "Header", "Several", "Url"),
     "antiphon.stores.memory": ("MemoryStore",),
     "antiphon.stores.redis": ("RedisStore",),

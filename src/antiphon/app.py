@@ -1,12 +1,13 @@
 """The Server: a Service, and the ways to reach it."""
 
+import asyncio
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
-from antiphon import eras
+from antiphon import eras, loading
 from antiphon.http.exchange import Application
-from antiphon.server.dispatch import Service
-from antiphon.transports.asgi import MAX_BODY, Endpoint, Principal
+from antiphon.server.dispatch import Principal, Service
+from antiphon.transports.asgi import MAX_BODY, Endpoint
 
 __all__ = ["Server"]
 
@@ -32,7 +33,7 @@ class Server(Service):
 
         ``allowed_hosts`` and ``allowed_origins`` are localhost by default; ``["*"]`` allows all. ``principal`` takes
         the ASGI scope and says who is authenticated. ``fallback`` is an ASGI application for every other path, such as
-        the pages that ``ctx.elicit_url`` sends users to.
+        the pages that ``ctx.elicit_url`` sends users to. Both default to those of the Server.
 
         ``legacy`` says how clients of 2025-11-25 and before are served: in sessions, without ("stateless": they cannot
         be asked anything), or not at all. A session ends after ``session_ttl`` seconds without use; ``event_buffer``
@@ -58,6 +59,7 @@ class Server(Service):
         *,
         host: str = "127.0.0.1",
         port: int = 8000,
+        workers: int = 1,
         path: str = "/mcp",
         allowed_hosts: Iterable[str] | None = None,
         allowed_origins: Iterable[str] | None = None,
@@ -69,24 +71,46 @@ class Server(Service):
         max_sessions: int = 10_000,
         event_buffer: int = 1024,
     ) -> None:
-        """Serve until told to stop: standard streams, or streamable HTTP at ``http://host:port/path``."""
+        """Serve until told to stop: standard streams, or streamable HTTP at ``http://host:port/path``.
+
+        ``workers`` is the number of processes that serve HTTP. Each imports the file that runs, so the Server is at its
+        top level and has ``principal`` and ``fallback`` itself.
+        """
+        _check_may_serve()
         if transport == "stdio":
             eras.stdio(self)
-        elif transport == "http":
+            return
+        if transport != "http":
+            raise ValueError(f"run() takes 'stdio' or 'http', got {transport!r}")
+        if workers < 1:
+            raise ValueError("workers must be at least 1")
+        options: dict[str, Any] = {
+            "path": path,
+            "allowed_hosts": None if allowed_hosts is None else list(allowed_hosts),
+            "allowed_origins": None if allowed_origins is None else list(allowed_origins),
+            "max_body": max_body,
+            "legacy": legacy,
+            "session_ttl": session_ttl,
+            "max_sessions": max_sessions,
+            "event_buffer": event_buffer,
+        }
+        if workers == 1:
             from antiphon.transports import serve  # brings the HTTP server
 
-            endpoint = self.asgi(
-                path=path,
-                allowed_hosts=allowed_hosts,
-                allowed_origins=allowed_origins,
-                max_body=max_body,
-                principal=principal,
-                fallback=fallback,
-                legacy=legacy,
-                session_ttl=session_ttl,
-                max_sessions=max_sessions,
-                event_buffer=event_buffer,
-            )
+            endpoint = eras.asgi(self, principal=principal, fallback=fallback, **options)
             serve.run(endpoint, host=host, port=port)
+        elif principal is None and fallback is None:
+            from antiphon.workers import serve_in_workers  # brings the HTTP server
+
+            serve_in_workers(self, options, host=host, port=port, count=workers)
         else:
-            raise ValueError(f"run() takes 'stdio' or 'http', got {transport!r}")
+            raise ValueError("Workers cannot be handed a function: give principal= and fallback= to Server() instead")
+
+
+def _check_may_serve() -> None:
+    loading.refuse_to_serve()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError("run() starts an event loop and cannot be called in one: mount asgi() there instead")

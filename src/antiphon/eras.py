@@ -14,8 +14,9 @@ from antiphon.wire.revisions import REVISION
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from antiphon.http.exchange import Application
     from antiphon.legacy.client.link import LegacyLink
-    from antiphon.server.dispatch import Service
+    from antiphon.server.dispatch import Principal, Service
     from antiphon.transports.asgi import Endpoint
 
 Legacy: TypeAlias = Literal["sessions", "stateless", "reject"]
@@ -36,6 +37,8 @@ def asgi(
     session_ttl: float = 1800,
     max_sessions: int = 10_000,
     event_buffer: int = 1024,
+    principal: "Principal | None" = None,
+    fallback: "Application | None" = None,
     **options: Any,
 ) -> "Endpoint":
     """The ASGI application of a service; further options are those of Endpoint."""
@@ -43,6 +46,7 @@ def asgi(
 
     if legacy not in {"sessions", "stateless", "reject"}:
         raise ValueError(f"legacy must be 'sessions', 'stateless' or 'reject', got {legacy!r}")
+    options |= {"principal": principal or service.principal, "fallback": fallback or service.fallback}
     if legacy == "reject" or not _has_legacy():
         return Endpoint(service, **options)
     from antiphon.legacy.server.http import LegacyHttp
@@ -105,11 +109,10 @@ def connect(
     if command is not None:
         from antiphon.transports.stdio_client import ChildLink
 
+        child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line)
         return choice.link(
-            lambda: ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line),
-            lambda revision: _older().to_command(
-                command, env=env, cwd=cwd, revision=revision, on_stray_line=on_stray_line
-            ),
+            lambda: child,
+            lambda revision: _older().to_child(child, revision=revision),
             key=(*command, str(cwd), *sorted((env or {}).items())),
             probes=True,
         )
@@ -147,16 +150,13 @@ class _Choice(NamedTuple):
     ) -> Link:
         if self.is_old:
             return old(self.revision)
-        from antiphon.transports.negotiating import NegotiatingLink
+        from antiphon.transports.negotiating import NegotiatingLink, era_of
 
-        memory = _found
-        if self.versions:
-            memory = dict[object, Literal["modern", "legacy"]]()
-            memory[key] = "legacy" if max(self.versions) < REVISION else "modern"
+        told = era_of(list(self.versions))
         return NegotiatingLink(
             new(),
             None if self.era == REVISION else lambda: old(None),
-            memory=memory,
+            memory=_found if told is None else {key: told},
             key=key,
             probes=probes,
             patience=self.patience,

@@ -4,22 +4,24 @@ import importlib
 import itertools
 import os
 import sys
+from contextvars import ContextVar
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from traceback import StackSummary, TracebackException
 from types import FunctionType, ModuleType
 from typing import Final, TypeVar
 
 import msgspec
 
 from antiphon.errors import AntiphonError
+from antiphon.tracebacks import own_traceback
 
 T = TypeVar("T")
 
-_HIDDEN: Final = (str(Path(__file__).parent) + os.sep, importlib.__file__, "<frozen importlib")
-"""The files of this package and of the import system: a traceback for the module's author leaves them out."""
+GUARD: Final = 'put what runs under if __name__ == "__main__":'
 _copies: Final = itertools.count(1)
+_imported: ContextVar[str] = ContextVar("imported", default="")
+"""The place that is imported at the moment."""
 
 
 class ServerMissing(AntiphonError):
@@ -36,7 +38,10 @@ class ImportFailed(ServerMissing):
 
 
 class ServerName(msgspec.Struct, frozen=True, kw_only=True):
-    """The name of a Server, parsed: a file or a module, and the variable in it. Without one, its only Server."""
+    """The name of a Server, parsed: a file or a module, and the variable in it.
+
+    Without a variable, it is the module's only Server, or the one called ``app``.
+    """
 
     place: str
     """The file or the module, as it was written."""
@@ -100,30 +105,17 @@ def load_fresh(text: str, base: Path, kind: type[T]) -> T:
     return load(parse(text, base), kind, fresh=True)
 
 
-def own_traceback(fault: BaseException) -> str:
-    """Format the traceback without the frames of this package and of the import system."""
-    report = TracebackException.from_exception(fault)
-    _keep_own_frames(report)
-    return "".join(report.format() if report.stack else report.format_exception_only())
-
-
-def _keep_own_frames(report: TracebackException) -> None:
-    own = [frame for frame in report.stack if not frame.filename.startswith(_HIDDEN)]
-    report.stack = StackSummary.from_list(own)
-    for part in report.exceptions or ():
-        _keep_own_frames(part)
-    for link in ("__cause__", "__context__"):
-        earlier: TracebackException | None = getattr(report, link)
-        if earlier is not None:
-            _keep_own_frames(earlier)
-            if not earlier.stack:
-                setattr(report, link, None)
+def refuse_to_serve() -> None:
+    """Raise RuntimeError while a module is imported to find its Server: serving there would never end the import."""
+    if place := _imported.get():
+        raise RuntimeError(f"{place} serves while it is imported: {GUARD}")
 
 
 # --- importing ----------------------------------------------------------------------------------------------------
 
 
 def _import(name: ServerName, *, fresh: bool) -> ModuleType:
+    before = _imported.set(name.place)
     try:
         if not name.file:
             return _import_module(name.module, fresh=fresh)
@@ -133,13 +125,16 @@ def _import(name: ServerName, *, fresh: bool) -> ModuleType:
         return _run_file(Path(name.file), fresh=fresh)
     except SystemExit as fault:
         raise ImportFailed(
-            f"{name.place} ended the process while it was imported (exit code {fault.code}):"
-            ' put what runs under if __name__ == "__main__":'
+            f"{name.place} ended the process while it was imported (exit code {fault.code}): {GUARD}"
         ) from None
     except Exception as fault:  # noqa: BLE001 -- any failure is the author's to see
         if isinstance(fault, ModuleNotFoundError) and fault.name and f"{name.module}.".startswith(f"{fault.name}."):
             raise ServerMissing(_no_module(name, fault.name)) from None
+        if isinstance(fault, RuntimeError) and "running event loop" in str(fault):
+            fault.add_note(f"In {name.place}, {GUARD}")
         raise ImportFailed(f"{name.place} failed while it was imported: {fault!r}", own_traceback(fault)) from None
+    finally:
+        _imported.reset(before)
 
 
 def _no_module(name: ServerName, missing: str) -> str:
@@ -210,6 +205,8 @@ def _only(module: ModuleType, name: ServerName, kind: type[T]) -> T:
     if not servers:
         raise ServerMissing(f"{name.place} has no Server: looked for an antiphon.Server among its top-level names")
     if len({id(server) for server in servers.values()}) > 1:
+        if "app" in servers:
+            return servers["app"]
         names, first = ", ".join(servers), min(servers)
         raise ServerMissing(f"{name.place} has several Servers ({names}): choose one, as in {name.place}:{first}")
     return next(iter(servers.values()))

@@ -217,3 +217,32 @@ async def test_of_a_hundred_simultaneous_sends_over_two_processes_exactly_one_ru
         errors = [reply["error"] for reply in replies if "error" in reply]
         assert errors == [{"code": -32602, "message": "Invalid or expired requestState"}] * (SENDS - 1)
         assert effects(tmp_path)[code] == 1
+
+
+async def test_a_process_that_stood_still_gives_back_what_another_one_recorded_in_its_place(
+    client: httpx.AsyncClient, start: Callable[..., Instance], tmp_path: Path
+) -> None:
+    one, other = start("brief"), start("brief")
+    caller = Caller(client, [one])
+    token = (await caller.send("hold", {}))["result"]["requestState"]
+
+    def hold(instance: Instance) -> asyncio.Task[Json]:
+        return asyncio.create_task(caller.post(instance.url, "hold", {}, token, {"confirm": accept(confirm=True)}))
+
+    async def holds(instance: Instance) -> None:
+        while not effects(tmp_path)[str(instance.process.pid)]:  # noqa: ASYNC110 -- another process writes it
+            await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(PATIENCE):
+        asleep = hold(one)
+        await holds(one)
+        one.process.send_signal(signal.SIGSTOP)
+        awake = hold(other)
+        await holds(other)
+        (tmp_path / f"effects-{other.process.pid}").touch()
+        told = [await awake]
+        (tmp_path / f"effects-{one.process.pid}").touch()
+        one.process.send_signal(signal.SIGCONT)
+        told += [await asleep, await hold(one), await hold(other)]
+    assert {reply["result"]["content"][0]["text"] for reply in told} == {str(other.process.pid)}
+    assert effects(tmp_path) == Counter([str(one.process.pid), str(other.process.pid)])

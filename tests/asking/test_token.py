@@ -24,7 +24,7 @@ from antiphon import (
     ask,
     input_required,
 )
-from antiphon.rounds.token import generate_key
+from antiphon.rounds.token import CLOCK_SKEW, generate_key
 
 from .driver import ABSENT, Round, accept, converse, leg, prompt, resource, tool
 
@@ -43,9 +43,9 @@ class Clock:
         return self.now
 
 
-def deploying(seal: Any = None, **options: Any) -> Server:
+def deploying(seal: Any = None, *, name: str = "deploying", **options: Any) -> Server:
     """A server on which one name is a tool and a prompt, and where tools do and do not ask."""
-    app = Server("deploying", seal=Seal(KEY) if seal is None else seal, **options)
+    app = Server(name, seal=Seal(KEY) if seal is None else seal, **options)
 
     @app.tool
     async def deploy(env: str, ctx: Context, zone: str = "a") -> str:
@@ -305,7 +305,7 @@ async def test_without_keys_a_process_has_one_of_its_own(monkeypatch: pytest.Mon
 
 async def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTIPHON_KEYS", f"{NEWER}, {KEY}")
-    shared = Server("shared")
+    shared = Server("deploying")
     policy = deploying(Seal(ttl=5, audience="x"))
     explicit = deploying(Seal(STRANGER))
     monkeypatch.setenv("ANTIPHON_KEYS", NEWER)
@@ -549,16 +549,64 @@ async def test_single_use_holds_without_a_store_of_ones_own() -> None:
     assert frozen(await leg(app, *CALL, state=token, responses=YES))
 
 
-async def test_a_used_token_is_remembered_until_it_expires() -> None:
+async def test_a_used_token_is_remembered_for_a_while_beyond_its_end() -> None:
     clock = Clock()
-    app = deploying(Seal(KEY, single_use=True, ttl=100), store=MemoryStore(clock=clock), clock=clock)
+    store = MemoryStore(clock=clock)
+    app = deploying(Seal(KEY, single_use=True, ttl=100), store=store, clock=clock)
     token = await token_of(app)
     clock.now += 40
     assert (await leg(app, *CALL, state=token, responses=YES)).result["content"]
-    clock.now += 59.5
-    assert frozen(await leg(app, *CALL, state=token, responses=YES))
-    clock.now += 1
-    assert frozen(await leg(app, *CALL, state=token, responses=YES))
+    clock.now += 60 + CLOCK_SKEW - 1
+    assert len(store) == 1
+    clock.now += 2
+    await store.get("anything")
+    assert len(store) == 0
+
+
+@pytest.mark.parametrize("behind", [0.5, 2, CLOCK_SKEW - 1])
+@pytest.mark.parametrize("how", ["set back", "another instance"])
+async def test_a_used_token_is_refused_where_the_clock_is_behind(
+    how: str, behind: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    right, clock, other = Clock(), Clock(), Clock()
+    store, seal = MemoryStore(clock=right), Seal(KEY, single_use=True, ttl=100)
+    app = deploying(seal, store=store, clock=clock)
+    token = await token_of(app)
+    right.now = clock.now = clock.now + 99.9
+    assert (await leg(app, *CALL, state=token, responses=YES)).result["content"]
+    right.now += behind
+    other.now = right.now - behind
+    asked = app if how == "set back" else deploying(seal, store=store, clock=other)
+    assert frozen(await leg(asked, *CALL, state=token, responses=YES))
+    assert told_why(caplog, "already used")
+
+
+# --- the audience ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Seal, SignedState])
+async def test_servers_that_share_a_key_refuse_each_others_tokens(kind, caplog: pytest.LogCaptureFixture) -> None:
+    payments, refunds = deploying(kind(KEY), name="payments"), deploying(kind(KEY), name="refunds")
+    token = await token_of(payments)
+    assert frozen(await leg(refunds, *CALL, state=token, responses=YES))
+    assert told_why(caplog, "forged")
+    again = deploying(kind(KEY), name="payments")
+    assert (await leg(again, *CALL, state=token, responses=YES)).result["content"]
+
+
+async def test_a_codec_of_ones_own_is_bound_to_the_server_too() -> None:
+    codec = Base64()
+    token = await token_of(deploying(codec, name="payments"))
+    assert frozen(await leg(deploying(codec, name="refunds"), *CALL, state=token, responses=YES))
+    assert (await leg(deploying(codec, name="payments"), *CALL, state=token, responses=YES)).result["content"]
+
+
+async def test_an_audience_of_ones_own_counts_instead_of_the_name() -> None:
+    before, after = (deploying(Seal(KEY, audience=HERE), name=name) for name in ("payments", "payments-2"))
+    token = await token_of(before)
+    assert (await leg(after, *CALL, state=token, responses=YES)).result["content"]
+    elsewhere = deploying(Seal(KEY, audience="https://there"), name="payments")
+    assert frozen(await leg(elsewhere, *CALL, state=token, responses=YES))
 
 
 # --- size and time -----------------------------------------------------------------------------------------------

@@ -3,8 +3,12 @@
 import asyncio
 import os
 import sys
+from dataclasses import dataclass
 
 from antiphon import Accepted, Context, Image, ResourceLink, Server, ToolError
+
+SNEAKY = "a\x9b31m\u202eb\U000e0041\x7f##[error]"
+"""A terminal obeys the first two, hides the third, and a CI runner obeys the last."""
 
 app = Server("clinic", version="2.1.0", instructions="Books appointments.")
 
@@ -164,6 +168,17 @@ async def rude(ctx: Context) -> str:
     """Ask with control characters."""
     answer = await ctx.elicit("\x1b[2J\x1b[31mRed\u202e?", str, key="rude")
     return f"\x1b[2J{answer.action}"
+
+
+@dataclass
+class Sneaky:
+    note: str = SNEAKY
+
+
+@app.tool
+async def sneaky(ctx: Context) -> dict[str, str]:
+    """Ask with a default that steers a terminal, and return it."""
+    return {"note": (await ctx.elicit("A note?", Sneaky, key="sneaky")).unwrap().note, SNEAKY: "x"}
 
 
 @app.tool

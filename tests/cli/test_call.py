@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from clinic import SNEAKY
 from served import CLINIC, ODD, served
 
 from antiphon.cli import commands
@@ -85,7 +86,7 @@ def test_without_a_name_it_lists_what_there_is(call):
     assert "add Give back what was given." in lines
     assert "text string, required Anything." in lines
     assert "tags list of string = []" in lines
-    assert "maybe integer or null" in lines
+    assert "maybe integer | null" in lines
     assert lines.index("Prompts") < lines.index("letter Write a letter.") < lines.index("to required Who gets it.")
     assert {"card://{id} A patient's card.", "stamp://red A stamp."} <= set(lines)
 
@@ -189,9 +190,11 @@ def test_an_error_of_the_tool_goes_to_stderr_and_ends_with_1(call):
     ("args", "said"),
     [
         (["nothing"], "There is no tool 'nothing'. The server's tools: visit, one,"),
+        (["visti"], "There is no tool 'visti'; did you mean 'visit'? The server's tools: visit, one,"),
+        (["lettr", "--prompt"], "There is no prompt 'lettr'; did you mean 'letter'?"),
         (["card://1"], "Read a resource with --resource."),
         (["nothing", "--prompt"], "There is no prompt 'nothing'. The server's prompts: letter."),
-        (["add", "txt=x"], "There is no argument 'txt'. Known arguments: text, count"),
+        (["add", "txt=x"], "There is no argument 'txt'; did you mean 'text'? Known arguments: text, count"),
         (["add"], "1 argument is missing:\n  text=...  Anything."),
         (["add", "text"], "'text' is not an argument: write key=value"),
         (["add", "text=x", "count=many"], "The argument 'count': expected a whole number, got 'many'"),
@@ -296,6 +299,24 @@ def test_a_question_without_an_answer_fails_and_is_named(call, args, said):
     assert said in ended.stderr
 
 
+def test_a_call_of_the_old_era_is_not_told_to_wait_in_a_file(call, tmp_path):
+    ended = call("twice", "--era", "legacy")
+    assert (ended.exit_code, "--pending" in ended.stderr) == (4, False)
+    assert "Pass --answers FILE.\n" in ended.stderr
+    ended = call("twice", "--era", "legacy", "--pending", str(tmp_path / "p.json"))
+    said = "The server speaks 2025-11-25, in which a call cannot wait in a file: pass --answers FILE"
+    assert (ended.exit_code, said in ended.stderr) == (4, True)
+
+
+def test_json_holds_no_letter_that_steers_a_terminal_and_stays_the_same_json(call, tmp_path):
+    (tmp_path / "a.yaml").write_text("sneaky: {}")
+    ended = call("sneaky", "--output", "json", "--answers", str(tmp_path / "a.yaml"))
+    assert json.loads(ended.stdout)["structuredContent"] == {"note": SNEAKY, SNEAKY: "x"}
+    assert ended.stdout.isascii()
+    assert "\x7f" not in ended.stdout
+    assert "##[" not in ended.stdout
+
+
 def test_what_a_model_is_asked_is_shown(call):
     ended = call("poem")
     assert "system: You are a poet." in ended.stderr
@@ -320,6 +341,7 @@ def answers(folder, text, name="answers.yaml"):
         (["sure"], "confirm: true", "done"),
         (["sure"], "confirm: {action: decline}", "left alone"),
         (["sure"], "confirm: {action: cancel}", "left alone"),
+        (["sure"], "confirm: decline", "left alone"),
         (["consent"], "consent: {action: accept}", "accept"),
         (["consent"], "consent: {}", "accept"),
         (["consent"], "consent: {action: cancel}", "cancel"),
@@ -352,13 +374,13 @@ def test_defaults_are_filled_in(call, tmp_path):
     ("args", "given", "said"),
     [
         (["one", "kind=age"], "one: {age: 200}", "'age': expected a number <= 130, got 200"),
-        (["one", "kind=age"], "one: {years: 3}", "the form has no field 'years': it has age"),
+        (["one", "kind=age"], "one: {years: 3}", "has 'years', and the form has no such field: it has age"),
         (["one", "kind=age"], "one: {}", "missing required field 'age'"),
         (["one", "kind=age"], "one: old", "'age': expected int, got 'old'"),
-        (["defaults"], "seat: {action: declin}", "an action is accept, decline or cancel, not 'declin'"),
-        (["defaults"], "seat: {acton: decline}", "the form has no field 'acton'"),
-        (["page", "url=https://example.com/x"], "page: https://x", "a URL takes 'action: accept'"),
-        (["poem"], "poem: [1]", "a sample is text"),
+        (["defaults"], "seat: {action: declin}", "has the action 'declin': it is accept, decline or cancel"),
+        (["defaults"], "seat: {acton: decline}", "has 'acton', and the form has no such field"),
+        (["page", "url=https://example.com/x"], "page: https://x", "must be accept, decline or cancel"),
+        (["poem"], "poem: [1]", "must be what a model wrote: a text"),
         (["twice"], "first: a", "Cannot answer 'second'"),
     ],
 )
@@ -396,12 +418,13 @@ def test_verbose_tells_each_round_and_never_the_token(call, tmp_path):
     assert ended.stdout == "a then b\n"
     told = ended.stderr
     assert "→ tools/call twice\n" in told
-    assert "← asks first (form: First?), token of " in told
-    assert 'first accept {"value":"a"}' in told
+    assert "← asks first: First?, " in told
+    assert '→ first: accept {"value": "a"}\n' in told
     assert "Unused answers: third" in told
-    assert told.count("← the result") >= 2
+    assert told.count("← answers, ") >= 2
     assert " ms" in told
     assert "ap1." not in told
+    assert "requestState" not in told
 
 
 def test_without_verbose_nothing_is_told(call, tmp_path):

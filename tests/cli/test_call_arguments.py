@@ -92,8 +92,7 @@ def test_a_word_goes_before_json():
     [
         (["text"], "'text' is not an argument: write key=value"),
         (["=5"], "'=5' is not an argument"),
-        (["txt=a"], "There is no argument 'txt'. Known arguments: text, count, ratio"),
-        (["txt=a"], "Did you mean text?"),
+        (["txt=a"], "There is no argument 'txt'; did you mean 'text'? Known arguments: text, count, ratio"),
         (["count=x"], "The argument 'count': expected a whole number, got 'x'"),
         (["count=1.5"], "expected a whole number, got '1.5'"),
         (["count=" + "9" * 30], "at most 64 bits"),

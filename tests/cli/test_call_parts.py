@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.cli.forms import fields_of
-from antiphon.cli.output import read_location
+from antiphon.cli.terminal import read_location
 from antiphon.testing.report.escaping import line, visible
 
 # --- URLs

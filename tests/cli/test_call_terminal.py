@@ -76,11 +76,19 @@ def test_control_sequences_of_a_server_are_shown_and_not_obeyed(call):
     assert "clinic asks" in terminal.text
 
 
+def test_a_default_is_shown_with_escapes_and_sent_as_it_is(call):
+    terminal = call("sneaky").asks("note", r"\u202eb").types(ENTER).asks("Send this?", r"a\x9b31m\u202eb").types(ENTER)
+    assert terminal.ends() == 0
+    assert terminal.text.count(r"a\x9b31m\u202eb\U000e0041\x7f#\x23[error]") >= 2, "in the form and in the result"
+    shown = terminal.raw.decode()
+    assert not {"\x9b", "\u202e", "\U000e0041", "\x7f"} & set(shown)
+
+
 def test_a_server_on_standard_streams_asks_in_the_same_way(call):
     terminal = call("sure", target=str(CLINIC)).asks("clinic asks", "Really?", "n) No")
-    terminal.types("y", ENTER).asks("Send this?").types(ENTER)
-    assert terminal.ends() == 0
+    assert terminal.types("y", ENTER).ends() == 0
     assert terminal.text.endswith("\ndone")
+    assert "Send this?" not in terminal.text, "yes was chosen, and there is nothing more to look over"
 
 
 # --- every widget, wrong and then right
@@ -146,8 +154,7 @@ def test_what_is_not_required_may_be_left_out(call):
 
 
 def test_enter_alone_never_says_yes(call):
-    terminal = call("sure").asks("» n) No").types(ENTER).asks("confirm", "no", "Send this?").types(ENTER)
-    assert terminal.ends() == 0
+    assert (terminal := call("sure").asks("» n) No").types(ENTER)).ends() == 0
     assert terminal.text.endswith("\nleft alone")
 
 
@@ -264,8 +271,7 @@ def test_a_waiting_call_is_resumed_in_the_terminal(call, clinic, tmp_path):
 
 def test_the_result_alone_goes_to_stdout(call, tmp_path):
     with (tmp_path / "out").open("w") as out:
-        terminal = call("sure", stdout=out).asks("Really?").types("y", ENTER).asks("Send this?").types(ENTER)
-        assert terminal.ends() == 0
+        assert call("sure", stdout=out).asks("Really?").types("y", ENTER).ends() == 0
     assert (tmp_path / "out").read_text() == "done\n"
 
 

@@ -303,3 +303,91 @@ def test_reload_without_watchfiles_says_what_to_install(antiphon, notes, tmp_pat
     ended = antiphon("serve", notes, "--http", "--port", "0", "--reload", env={"PYTHONPATH": str(tmp_path)})
     assert ended.returncode == 1
     assert ended.stderr == "Error: --reload needs watchfiles: pip install 'antiphon[reload]'\n"
+
+
+UNGUARDED = "from antiphon import Server\napp = Server('notes')\napp.run()\n"
+GUARD = 'put what runs under if __name__ == "__main__":'
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["serve", "notes.py"], ["serve", "notes.py", "--http"], ["call", "notes.py"], ["test", "notes.mcp.yaml"]],
+)
+def test_a_file_that_serves_while_it_is_imported_is_told_of_the_guard_once(antiphon, tmp_path, command):
+    (tmp_path / "notes.py").write_text(UNGUARDED)
+    (tmp_path / "notes.mcp.yaml").write_text("server: {app: notes.py}\ntests: [{name: lists, method: tools/list}]\n")
+    ended = antiphon(*command)
+    assert ended.returncode in {1, 3}
+    said = ended.stdout + ended.stderr
+    assert said.count(f"RuntimeError: {tmp_path}/notes.py" if command[0] == "call" else "RuntimeError: notes.py") == 1
+    assert GUARD in said
+    assert "line 3, in <module>" in said
+
+
+@pytest.mark.parametrize("command", [["serve", "notes.py"], ["call", "notes.py"], ["call", "notes.py", "--era=legacy"]])
+def test_a_lifespan_that_fails_shows_the_authors_frames_once(antiphon, tmp_path, command):
+    (tmp_path / "notes.py").write_text(FAILING_LIFESPAN)
+    said = antiphon(*command).stderr
+    assert said.count("no database today") == 2, "the line, and the error"
+    assert said.count("  File ") == 1
+    assert f'{tmp_path}/notes.py", line 8, in lifespan' in said
+
+
+PROTECTED = """
+import os
+from antiphon import Context, Server
+
+
+async def page(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"a page"})
+
+
+app = Server("notes", principal=lambda scope: "ada", fallback=page)
+
+
+@app.tool
+def process(ctx: Context) -> str:
+    return f"{ctx.principal} {os.getpid()}"
+
+
+if __name__ == "__main__":
+    import sys
+    app.run("http", port=int(sys.argv[1]), workers=2)
+"""
+
+
+def test_the_file_says_who_calls_and_what_else_is_served(start, tmp_path, post):
+    (tmp_path / "notes.py").write_text(PROTECTED)
+    url = start("serve", "notes.py", "--http", "--port", "0").url()
+    assert text_of(post(url, "tools/call", call("process"))[1]).startswith("ada ")
+    assert _page(url) == b"a page"
+
+
+def test_a_file_serves_itself_in_several_processes(start, tmp_path, post):
+    (tmp_path / "notes.py").write_text(PROTECTED)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    served = start("notes.py", str(port), command=(sys.executable,))
+    while "Started parent process" not in served.err.get(timeout=20):
+        pass
+    url = f"http://127.0.0.1:{port}/mcp"
+    person, pid = text_of(post(url, "tools/call", call("process"))[1]).split()
+    assert person == "ada"
+    assert int(pid) != served.process.pid
+    assert _page(url) == b"a page"
+    assert served.signal(signal.SIGTERM) == 0
+
+
+def test_workers_that_serve_while_they_are_imported_end_with_the_guard(start, tmp_path):
+    (tmp_path / "notes.py").write_text(PROTECTED.replace('if __name__ == "__main__":', "if True:"))
+    served = start("notes.py", "0", command=(sys.executable,))
+    assert served.process.wait(20) == 1
+    assert GUARD in served.text()
+
+
+def _page(url):
+    connection = http.client.HTTPConnection(*url.split("/")[2].split(":"), timeout=20)
+    with contextlib.closing(connection):
+        connection.request("GET", "/page")
+        return connection.getresponse().read()

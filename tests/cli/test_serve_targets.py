@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from antiphon import Server
 from antiphon.cli.serve import NotFound, TargetFailed, load_server, parse_server
-from antiphon.loading import ServerName, own_traceback
+from antiphon.loading import ServerName
+from antiphon.tracebacks import own_traceback
 
 ONE = "from antiphon import Server\napp = Server('one')\n"
 TWO = "from antiphon import Server\nuser = Server('user')\nadmin = Server('admin')\n"

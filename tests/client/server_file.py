@@ -16,6 +16,11 @@ async def where(name: str) -> str:
 
 
 @app.tool
+async def variables() -> str:
+    return " ".join(os.environ)
+
+
+@app.tool
 async def deploy(env: str, ctx: Context) -> str:
     """Deploy after the operator confirms."""
     return f"deployed to {env}" if await ctx.confirm(f"Deploy to {env}?") else f"{env} left alone"

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import tracemalloc
 from dataclasses import dataclass
 from enum import Enum
 
@@ -22,6 +23,7 @@ from antiphon import (
     ToolUse,
     elicitation_modes,
 )
+from antiphon.client.answers import fitted
 
 from .scripted import ROOTS, YES, Scripted, asks, done, form, sampling, url
 
@@ -519,3 +521,17 @@ async def test_a_resource_asks(talkative, uri, text):
         result = await client.read_resource(uri)
     assert (result.text, result.rounds) == (text, 2)
     assert result.contents[0].uri == uri
+
+
+def test_forms_that_a_server_makes_large_are_not_kept():
+    def form(number):
+        options = [f"{number}-{index}" for index in range(20_000)]
+        return {"type": "object", "properties": {"a": {"type": "string", "enum": options}}}
+
+    fitted({"a": "0-0"}, form(0), "key")
+    tracemalloc.start()
+    for number in range(1, 20):
+        assert fitted({"a": f"{number}-7"}, form(number), "key") == {"a": f"{number}-7"}
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 1_000_000

@@ -120,13 +120,21 @@ INFO = "io.modelcontextprotocol/clientInfo"
 
 
 async def test_the_memory_is_bounded(clock, monkeypatch):
-    monkeypatch.setattr(cache, "MOST", 3)
-    link = Scripted(lambda message: {"contents": [{"uri": "x", "text": str(message["id"])}], "ttlMs": 9000})
+    monkeypatch.setattr(cache, "MOST", 3500)
+    link = Scripted(lambda message: {"contents": [{"uri": "x", "text": f"{message['id']:1000}"}], "ttlMs": 9000})
     async with Client(link) as client:
-        for number in range(5):
+        for number in (0, 1, 2, 2, 3, 4):
             await client.read_resource(f"a://{number}")
-        assert (await client.read_resource("a://4")).text == "5"
-        assert (await client.read_resource("a://0")).text == "6"
+        assert (await client.read_resource("a://4")).text.strip() == "5"
+        assert (await client.read_resource("a://3")).text.strip() == "4"
+        assert (await client.read_resource("a://0")).text.strip() == "6"
+
+
+async def test_a_result_larger_than_the_memory_is_not_kept(clock, monkeypatch):
+    monkeypatch.setattr(cache, "MOST", 3500)
+    link = Scripted(lambda message: {"contents": [{"uri": "x", "text": f"{message['id']:9000}"}], "ttlMs": 9000})
+    async with Client(link) as client:
+        assert [(await client.read_resource("a://0")).text.strip() for _ in range(2)] == ["1", "2"]
 
 
 async def test_a_real_servers_lifetimes_are_honoured(clock):

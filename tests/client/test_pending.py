@@ -25,7 +25,7 @@ from antiphon import (
     Text,
 )
 
-from .scripted import ROOTS, YES, Scripted, asks, done, form, sampling, url
+from .scripted import ROOTS, YES, Scripted, asks, done, form, refused, sampling, url
 
 QUESTION = form("Sure?", a=YES)
 
@@ -123,6 +123,51 @@ async def test_a_changed_state_is_refused_by_the_server(app):
         with pytest.raises(Refused, match="requestState") as refused:
             await client.resume(forged, {only(forged): Accepted(2)})
     assert refused.value.code == -32602
+
+
+@pytest.fixture
+def owned(live):
+    """The URL of a server that tells its callers apart by a header, and a clock of its tokens."""
+    clock = [1_000_000.0]
+    app = Server("owned", clock=lambda: clock[0])
+
+    @app.tool
+    async def paint(ctx: Context) -> str:
+        return (await ctx.elicit("Which?", str, key="colour")).unwrap()
+
+    port = live(app.asgi(principal=lambda scope: dict(scope["headers"]).get(b"x-user", b"").decode() or None))
+    return f"http://127.0.0.1:{port}/mcp", clock
+
+
+async def test_a_call_that_another_caller_resumes_is_refused_with_all_that_it_can_be(owned):
+    url, _ = owned
+    async with Client(url, elicit=unused, headers={"X-User": "ada"}) as client:
+        pending = await client.begin("tools/call", name="paint", arguments={})
+    async with Client(url, elicit=unused, headers={"X-User": "bob"}) as client:
+        with pytest.raises(Refused, match=r"^Invalid or expired requestState\.") as caught:
+            await client.resume(pending, {"colour": Accepted("red")})
+    for cause in ("expired", "used", "another key or name", "another user began the call", "begin it again"):
+        assert cause in str(caught.value)
+    assert caught.value.code == -32602
+
+
+async def test_a_call_that_waited_too_long_is_refused_in_the_same_words(owned):
+    url, clock = owned
+
+    async def think(_question):
+        clock[0] += 3600
+        return Accepted("red")
+
+    async with Client(url, elicit=think) as client:
+        with pytest.raises(Refused, match="may have expired"):
+            await client.call_tool("paint")
+
+
+async def test_another_error_of_a_later_round_is_quoted_as_it_is():
+    async with Client(Scripted(asks("s", key=form(a=YES)), refused(-32602, "Bad colour"))) as client:
+        pending = await client.begin("tools/call", name="x", arguments={})
+        with pytest.raises(Refused, match="^Bad colour$"):
+            await client.resume(pending, {"key": Accepted({"a": True})})
 
 
 async def test_answers_by_hand_are_those_of_the_handlers():

@@ -379,6 +379,12 @@ async def test_structured_content_that_does_not_fit_is_the_servers_fault(structu
         await called_after_listing(promising(TOTAL, done(structuredContent=structured)))
 
 
+@pytest.mark.parametrize("result", [done(), done(structuredContent=None)], ids=["absent", "null"])
+async def test_structured_content_that_is_not_there_is_none(result):
+    async with Client(Scripted(result)) as client:
+        assert (await client.call_tool("x")).structured is None
+
+
 async def test_structured_content_that_was_promised_and_is_missing_is_the_servers_fault():
     with pytest.raises(PeerBroken, match="no structured content"):
         await called_after_listing(promising(TOTAL, done()))
@@ -389,6 +395,22 @@ async def test_what_comes_after_questions_is_checked_too():
         await called_after_listing(
             promising(TOTAL, asks("s", key=form(a=YES)), done(structuredContent={"total": "much"}))
         )
+
+
+async def test_a_schema_that_doubles_at_each_level_of_a_result_holds_the_client_up_no_longer():
+    twice = [{"type": "object", "properties": {"x": {"$ref": "#"}}, "required": [name]} for name in "ab"]
+    result = "wrong"
+    for _ in range(50):
+        result = {"x": result, "a": 1, "b": 1}
+    with pytest.raises(PeerBroken, match="fits none of the alternatives"):
+        await called_after_listing(promising({"oneOf": [*twice, {"type": "integer"}]}, done(structuredContent=result)))
+
+
+async def test_a_result_that_takes_too_long_to_check_is_given_unchecked(caplog):
+    costly = {"items": {"anyOf": [{"minimum": number} for number in range(2000, 0, -1)]}}
+    result = await called_after_listing(promising(costly, done(structuredContent=[1] * 20_000)))
+    assert len(result.structured) == 20_000
+    assert "the result of 'x' is not checked: too large" in caplog.text
 
 
 async def test_an_error_promises_nothing():

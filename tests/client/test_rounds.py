@@ -1,6 +1,7 @@
 """A call over many rounds: limits, waits, whose time runs, and that calls do not mix."""
 
 import asyncio
+import gc
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,27 @@ QUESTION = form(a=YES)
 
 def yes(_question):
     return Accepted({"a": True})
+
+
+async def test_a_call_that_asks_leaves_nothing_to_the_garbage_collector():
+    app = Server("tidy")
+
+    @app.tool
+    async def deploy(ctx: Context) -> bool:
+        return await ctx.confirm("Deploy?")
+
+    async with Client(app, elicit=lambda _: Accepted(True)) as client:
+        await client.call_tool("deploy")
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            assert (await client.call_tool("deploy")).rounds == 2
+            gc.collect()
+            left = [type(item).__qualname__ for item in gc.garbage if type(item).__module__.startswith("antiphon")]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+    assert left == []
 
 
 # --- limits -------------------------------------------------------------------------------------------------------

@@ -53,6 +53,16 @@ async def test_a_command_with_its_environment_and_directory(tmp_path):
     assert not path.text.startswith("None"), "the environment is added to, not replaced"
 
 
+async def test_a_command_inherits_a_short_list_of_variables_and_no_secrets(monkeypatch):
+    monkeypatch.setenv("API_TOKEN", "secret")
+    monkeypatch.setenv("SHELL", "() { :; }")
+    async with Client([sys.executable, str(FILE)], env={"COLOUR": "green"}) as client:
+        names = set((await client.call_tool("variables")).text.split())
+    assert {"PATH", "HOME", "COLOUR"} <= names
+    # LC_CTYPE is Python's own, where no locale is set (PEP 538).
+    assert names <= {"HOME", "LOGNAME", "PATH", "TERM", "USER", "COLOUR", "LC_CTYPE"}
+
+
 @pytest.mark.parametrize("target", [FILE, str(FILE)], ids=["Path", "str"])
 async def test_the_file_of_a_server(target):
     async with Client(target, elicit=yes) as client:

@@ -30,6 +30,7 @@ import shlex
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
@@ -43,6 +44,7 @@ import antiphon
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCE = "https://github.com/antiphon-mcp/antiphon/blob/main/"
 PICTURES = {"", "mermaid"}
 KNOWN = {"python", "text", "json", "yaml", "console", "sh", "test", *PICTURES}
 READERS_COMMANDS = {"pip", "make", "git", "cd", "python3"}
@@ -333,11 +335,26 @@ def test_commands_for_the_reader_are_ones_that_exist() -> None:
             assert program != "make" or set(wanted) <= targets, f"{block.place}: {line}"
 
 
+def _links(page: Path) -> list[str]:
+    """The links of a page that lead to a file here, relative to the page."""
+    found = re.findall(r"\]\(([^)\s]+)\)", _prose(page))
+    here = [
+        os.path.relpath(ROOT / link.removeprefix(SOURCE), page.parent) if link.startswith(SOURCE) else link
+        for link in found
+    ]
+    return [link for link in here if "://" not in link]
+
+
+def test_the_links_of_the_readme_work_on_the_package_index_too() -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", _prose(ROOT / "README.md"))
+    assert [link for link in links if "://" not in link] == []
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert SOURCE.startswith(urls["Source"])
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
-            if "://" in target:
-                continue
+        for target in _links(page):
             path, _, anchor = target.partition("#")
             file = (page.parent / path).resolve() if path else page
             assert file.exists(), f"{page.relative_to(ROOT)} links to {target}"
@@ -351,8 +368,8 @@ def test_every_page_is_reached_from_the_readme() -> None:
         if page in reached:
             continue
         reached.add(page)
-        paths = re.findall(r"\]\(([^)\s#]+\.md)", _prose(page))
-        waiting += [(page.parent / path).resolve() for path in paths if "://" not in path]
+        paths = (link.partition("#")[0] for link in _links(page))
+        waiting += [(page.parent / path).resolve() for path in paths if path.endswith(".md")]
     assert [str(page.relative_to(ROOT)) for page in PAGES if page not in reached] == []
 
 

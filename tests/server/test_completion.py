@@ -65,6 +65,38 @@ async def test_the_target_may_be_the_prompts_function(app, complete):
     assert (await complete(app, "renamed", "a"))["result"]["completion"]["values"] == ["two"]
 
 
+async def test_the_target_may_be_the_function_of_templates(app, complete):
+    @app.resource("one://{a}")
+    @app.resource("two://{a}", name="other")
+    def plain(a: str) -> str:
+        return ""
+
+    app.complete(plain, "a")(lambda value: ["found"])
+    for uri in ("one://{a}", "two://{a}"):
+        assert (await complete(app, uri, "a"))["result"]["completion"]["values"] == ["found"]
+
+
+def test_a_function_that_is_no_target_is_named(app):
+    @app.resource("one://fixed")
+    def fixed() -> str:
+        return ""
+
+    for function in (fixed, test_a_function_that_is_no_target_is_named):
+        with pytest.raises(ValueError, match=f"no prompt or resource template '{function.__name__}' to complete"):
+            app.complete(function, "a")
+
+
+async def test_the_target_may_be_the_templates_function(app, complete):
+    class Shop:
+        def item(self, city: str) -> str:
+            return city
+
+    shop = Shop()
+    app.add_resource("shop://{city}", shop.item)
+    app.complete(shop.item, "city")(lambda value: ["Kyoto"])
+    assert (await complete(app, "shop://{city}", "city", ""))["result"]["completion"]["values"] == ["Kyoto"]
+
+
 async def test_a_function_suggests_values_for_a_template_variable(shop, complete):
     @shop.complete("shop://{city}/{item}", "city")
     def cities(value: str):

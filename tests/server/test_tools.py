@@ -843,7 +843,9 @@ async def test_any_other_exception_is_an_internal_error_and_a_traceback_in_the_l
         reply = await call(app, "tools/call", {"name": "leak"}, id="abc")
     assert reply["error"] == {"code": -32603, "message": "Internal error"}
     assert "the password is 1234" in caplog.text
-    assert "Traceback" in caplog.text
+    assert caplog.records[0].exc_text.split("\n")[1].startswith(f'  File "{__file__}", line '), (
+        "the author's frame first"
+    )
     assert "'abc'" in caplog.text
 
 

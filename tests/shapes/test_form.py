@@ -4,6 +4,7 @@ import datetime as dt
 import enum
 import json
 import math
+import tracemalloc
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Optional, TypedDict
 
@@ -520,3 +521,13 @@ def test_forms_show_their_fields():
     assert isinstance(form_of(Where), Form)
     assert repr(Several(["a"], at_least=1)) == "Several(['a'], at_least=1, at_most=None)"
     assert repr(Format("email")) == "Format('email')"
+
+
+def test_options_found_at_run_time_are_not_kept():
+    tracemalloc.start()
+    for number in range(20):
+        form_of(tuple((f"{number}-{index}", "title") for index in range(2000)))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 500_000
+    assert form_of((("a", "A"),)) is form_of((("a", "A"),))

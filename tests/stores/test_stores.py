@@ -73,8 +73,8 @@ def test_both_stores_have_the_interface(tmp_path: Path):
 
 
 class RacyAdd(MemoryStore):
-    async def add(self, key, value=b"", *, ttl=None):
-        free = await self.get(key) is None
+    async def add(self, key, value=b"", *, ttl=None, replacing=None):
+        free = await self.get(key) == replacing
         await asyncio.sleep(0)
         if free:
             await self.put(key, value, ttl=ttl)
@@ -89,9 +89,26 @@ class RacyTake(MemoryStore):
         return value
 
 
+class ReplacesAnything(MemoryStore):
+    async def add(self, key, value=b"", *, ttl=None, replacing=None):
+        held = None if replacing is None else await self.get(key)
+        return await super().add(key, value, ttl=ttl, replacing=held)
+
+
+class ReplacesNothing(MemoryStore):
+    async def add(self, key, value=b"", *, ttl=None, replacing=None):
+        return replacing is None and await super().add(key, value, ttl=ttl)
+
+
+class ReplacesWhatIsFree(MemoryStore):
+    async def add(self, key, value=b"", *, ttl=None, replacing=None):
+        held = None if await self.get(key) is None else replacing
+        return await super().add(key, value, ttl=ttl, replacing=held)
+
+
 class OverwritingAdd(MemoryStore):
-    async def add(self, key, value=b"", *, ttl=None):
-        added = await super().add(key, value, ttl=ttl)
+    async def add(self, key, value=b"", *, ttl=None, replacing=None):
+        added = await super().add(key, value, ttl=ttl, replacing=replacing)
         await self.put(key, value, ttl=ttl)
         return added
 
@@ -273,6 +290,10 @@ class ClosesOnce(MemoryStore):
     ("wrong", "sentence"),
     [
         (RacyAdd, "add() is True for exactly one of 50 tasks; here it was for 50."),
+        (RacyAdd, "add() that replaces a value is True for exactly one of 50 tasks; here it was for 50."),
+        (ReplacesAnything, "add() replaces no value but the one it is given."),
+        (ReplacesNothing, "add() replaces the value that it is given."),
+        (ReplacesWhatIsFree, "add() that is to replace a value leaves a free key free."),
         (RacyTake, "take() gives the value to exactly one of 50 tasks; here 50 got it."),
         (OverwritingAdd, "add() leaves a key that is taken as it is."),
         (Everlasting, "What put() stored with a ttl is gone when that time is over."),

@@ -24,6 +24,7 @@ from antiphon import (
 )
 from antiphon.errors import CannotAnswer, Disconnected, Refused
 from antiphon.testing import AnswerUnfit, AnswerUnscripted, Asked, Recorded, Script
+from antiphon.testing.answer_values import response_to
 from antiphon.testing.answers import asked_in
 from antiphon.transports.link import SessionLink
 
@@ -183,6 +184,13 @@ async def test_more_answers_can_be_written_down_later():
 async def test_an_answer_accepts_declines_or_cancels(region, action):
     script = Script({"region": region, "confirm": False})
     assert (await call(script, "deploy", env="x")).text == f"{action} False"
+
+
+def test_an_action_alone_accepts_with_what_the_form_has_by_itself():
+    schema = {"type": "object", "properties": {"seats": {"type": "integer", "default": 2}}}
+    request = {"method": "elicitation/create", "params": {"message": "How many?", "requestedSchema": schema}}
+    for given in ("accept", {"action": "accept"}):
+        assert response_to("seats", request, given) == {"action": "accept", "content": {"seats": 2}}
 
 
 @pytest.mark.parametrize("login", [True, "accept", Accepted(None), {"action": "accept"}])

@@ -46,9 +46,12 @@ class Copy:
         self.is_open = True
 
     async def close(self) -> None:
+        for _ in range(20):  # turns of the loop: a process takes many to end
+            await asyncio.sleep(0)
         self.is_open = False
 
     async def request(self, message: Any, *, headers: Mapping[str, str], on_notification: Any = None) -> Any:
+        await asyncio.sleep(0)  # as any request does that leaves the process
         if message["params"].get("name") == "hang":
             await asyncio.Event().wait()
         result = {"resultType": "complete", "content": [], "structuredContent": {"number": self.number}}

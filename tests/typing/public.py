@@ -1,7 +1,7 @@
 """Only checked, never run: what mypy and pyright must make of the public API."""
 
 from dataclasses import dataclass
-from typing import Annotated, assert_type
+from typing import Annotated, Any, Literal, assert_type
 
 from antiphon import (
     Accepted,
@@ -12,7 +12,9 @@ from antiphon import (
     Context,
     Declined,
     InputRequired,
+    Middleware,
     Pending,
+    Proceed,
     Root,
     Sample,
     Server,
@@ -69,6 +71,41 @@ async def declaring(cache: str, sure: Annotated[bool, Ask("Really wipe {cache}?"
 @app.tool
 async def declaring_by_default(cache: str, sure: bool = Ask("Really wipe {cache}?")) -> str:
     return cache if sure else ""
+
+
+Region = Literal["eu", "us"]
+
+
+@app.tool("shaped")
+async def shaped(ctx: Context) -> None:
+    assert_type(await ctx.elicit("Where?", Literal["eu", "us"]), Answer[Region])
+    assert_type(await ctx.elicit("Where?", Region), Answer[Region])
+    assert_type(await ctx.elicit("How many?", Annotated[int, "at most five"]), Answer[int])
+    assert_type(await ctx.elicit("Which?", list[str]), Answer[list[str]])
+    assert_type(await ctx.elicit("What?", {"type": "object"}), Answer[Any])
+    assert_type(ctx.accepted("where", Region), Region | None)
+    assert_type(ctx.sync.elicit("Where?", Region), Answer[Region])
+    assert_type(ctx.lifespan, Any)
+
+
+class Database:
+    def count(self) -> int:
+        return 0
+
+
+@app.tool
+async def counted(ctx: Context[Database]) -> int:
+    assert_type(ctx.lifespan, Database)
+    return ctx.lifespan.count()
+
+
+async def timed(ctx: Context, proceed: Proceed) -> dict[str, Any]:
+    result: dict[str, Any] = await proceed(ctx)
+    return result
+
+
+around: Middleware = timed
+app.middleware(around)
 
 
 async def use() -> None:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import InvalidParams, InvalidRequest, ParseError, ResourceNotFound
@@ -86,6 +86,104 @@ def test_nesting_is_allowed_up_to_the_limit_and_refused_beyond(of):
 def test_a_tower_of_nesting_is_refused_without_a_recursion_error(of):
     with pytest.raises(InvalidRequest, match="deep"):
         jsonrpc.decode(nested(200_000, of=of))
+
+
+# --- the text, against a reader of every byte ---------------------------------------------------------------------
+
+
+def verdict(body):
+    """The reference: reads the text byte by byte. What would the decoder have to say?"""
+    depth = deepest = 0
+    inside = escaped = False
+    for byte in body.decode():
+        if inside:
+            inside = escaped or byte != '"'
+            escaped = byte == "\\" and not escaped
+        elif byte == '"':
+            inside = True
+        else:
+            depth += (byte in "[{") - (byte in "]}")
+            deepest = max(depth, deepest)
+    if deepest > jsonrpc.MAX_DEPTH:
+        return "deep"
+    return "repeated" if repeats_a_key(body) else json.loads(body)
+
+
+def decoded(body):
+    try:
+        return jsonrpc.decode(body)
+    except jsonrpc.TooDeep:
+        return "deep"
+    except InvalidRequest as fault:
+        assert "repeats a key" in fault.message
+        return "repeated"
+
+
+blanks = st.text(" \t\r\n", max_size=2)
+strings = st.one_of(
+    st.lists(
+        st.sampled_from(
+            ["a", "{", "}", "[", "]", ":", ",", " ", "é", '\\"', "\\\\", "\\n", "\\/", "\\u0061", "\\u0022"]
+        ),
+        max_size=5,
+    ).map(lambda parts: f'"{"".join(parts)}"'),
+    st.sampled_from(['"a"', '"b"']),
+)
+
+
+@st.composite
+def any_json(draw, levels):
+    """JSON with any white space and escapes, with keys that may repeat, and towers of brackets."""
+    kind = draw(st.sampled_from(["scalar", "object", "object", "array", "tower"])) if levels else "scalar"
+    blank = draw(blanks)
+    if kind == "scalar":
+        return blank + draw(strings | st.sampled_from(["1", "-2.5e3", "true", "null", "[]", "{}"])) + draw(blanks)
+    if kind == "tower":
+        height = draw(st.integers(55, 66))
+        inner = draw(any_json(levels - 1))
+        opens = draw(st.sampled_from([("[", "]"), ('{"a":', "}"), ('{"]":[', "]}"), ('["{",', ',"}"]')]))
+        times = height // opens[0].count("[") if opens[0].startswith('{"]"') else height
+        return opens[0] * times + inner + opens[1] * times
+    parts = [draw(any_json(levels - 1)) for _ in range(draw(st.integers(0, 3)))]
+    if kind == "array":
+        return f"{blank}[{','.join(parts)}]"
+    return blank + "{" + ",".join(f"{draw(blanks)}{draw(strings)}{draw(blanks)}:{part}" for part in parts) + "}"
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_json(3), strings, blanks)
+def test_every_text_is_judged_as_a_reader_of_every_byte_would(text, key, blank):
+    body = f"{{{key}{blank}:{text}}}".encode()
+    assert decoded(body) == verdict(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":' + b'["}",' * 70 + b"1" + b',"{"]' * 70 + b"}",
+        b'{"a":' + b'["]",' * 70 + b"1" + b',"["]' * 70 + b"}",
+        b'{"a":' + b'["\\"]",' * 70 + b"1" + b',"["]' * 70 + b"}",
+        b'{"a":' + b"[ " * 70 + b"] " * 70 + b"}",
+        b'{"a":' + b'[{"b":' * 35 + b"1" + b"}]" * 35 + b"}",
+    ],
+)
+def test_brackets_in_strings_hide_no_depth(body):
+    assert decoded(body) == verdict(body) == "deep"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'[{"a":1,"a":2}]', "repeats a key"),
+        (b'[{"a":' + b"[" * 64 + b"]" * 64 + b"}]", "deep"),
+        (b"[[]]", "Each message"),
+        (b"[]", "not an empty one"),
+    ],
+)
+def test_a_batch_is_held_to_the_same_rules(body, told):
+    with pytest.raises(InvalidRequest, match=told):
+        jsonrpc.decode_batch(body)
+    assert jsonrpc.decode_batch(b'[{"a":' + b"[" * 63 + b"]" * 63 + b"}]")
 
 
 # --- repeated keys ------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ COMMANDS: Final = {
     "call": "Call a server's tool, and answer what it asks.",
     "init-tests": "Write a test suite for what a server offers.",
     "keygen": "Print a key for sealing tokens.",
+    "login": "Sign in to a server, and stay signed in.",
+    "logout": "Forget a login, and revoke its tokens.",
     "record": "Record the messages between a client and a server.",
     "replay": "Answer a client from a recording.",
     "resume": "Continue a call that waits in a file.",
@@ -21,7 +23,7 @@ COMMANDS: Final = {
     "test": "Run test suites against a server.",
     "verify": "Send a recording's requests to a server, and compare.",
 }
-_MODULES: Final = {"init-tests": "test", "replay": "record", "resume": "call", "verify": "record"}
+_MODULES: Final = {"init-tests": "test", "logout": "login", "replay": "record", "resume": "call", "verify": "record"}
 """The module of a command, if its name differs from the command's."""
 
 
@@ -38,6 +40,16 @@ class Commands(click.Group):
         command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as fault:
+            from antiphon.testing.report.escaping import visible  # only a failure needs it
+
+            # It may quote a server.
+            vars(fault)["message"] = visible(fault.message)
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature
         with formatter.section("Commands"):
@@ -67,9 +79,7 @@ def commands() -> None:
     """MCP programs that converse.
 
     \b
-    antiphon serve notes.py                  serve on standard streams
     antiphon serve notes.py --http           serve at http://127.0.0.1:8000/mcp
-    antiphon serve shop.api:app --http --workers 4
     antiphon call notes.py add title=Milk    call a tool, and answer it
     antiphon test notes.mcp.yaml             run a suite of tests
     """

@@ -1,30 +1,28 @@
 """Answer a server's questions: from a file, else in the terminal, else not at all.
 
 The file is a map in YAML or JSON. Its keys are those of questions, or ``tool.key`` for the questions of one tool. Its
-values are the content of a form, the bare value of a form with one field, the text of a sample, or
-``action: accept | decline | cancel``.
+values are answers as suites have them: see ``antiphon.testing.answer_values``.
 """
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from antiphon.cli.output import ProgressBar
-from antiphon.client.answers import Answers, Asker, ElicitAnswer, Elicitation, SampleRequest, fitted
+from antiphon.client.answers import Answers, Asker, ElicitAnswer, Elicitation, SampleRequest
 from antiphon.client.results import Pending
 from antiphon.errors import CannotAnswer
+from antiphon.testing.answer_values import response_to
+from antiphon.testing.answers import request_of
 from antiphon.testing.report.escaping import line
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject, Root, Sample
 
 if TYPE_CHECKING:
     from antiphon.cli.terminal import Terminal
-
-_REFUSALS: Final[dict[str, type[Declined | Cancelled]]] = {"decline": Declined, "cancel": Cancelled}
 
 
 class AnswerFile:
@@ -42,63 +40,26 @@ class AnswerFile:
     def has(self, tool: str, key: str) -> bool:
         return self._name(tool, key) is not None
 
-    def form(self, question: Elicitation) -> ElicitAnswer:
-        action, content = self._read(question, {})
-        if action in _REFUSALS:
-            return _REFUSALS[action]()
-        properties: JsonObject = question.schema.get("properties") or {}
-        for name in content if isinstance(content, dict) else ():
-            if name not in properties:
-                known = ", ".join(properties) or "no fields"
-                raise self._unfit(question.key, f"the form has no field {name!r}: it has {known}")
-        try:
-            return Accepted(fitted(content, question.schema, question.key))
-        except CannotAnswer as fault:
-            raise self._unfit(question.key, str(fault).partition(": ")[2] or str(fault)) from None
+    def elicit(self, question: Elicitation) -> ElicitAnswer:
+        response = self._response(question)
+        if response["action"] == "accept":
+            return Accepted(response.get("content"))
+        return Declined() if response["action"] == "decline" else Cancelled()
 
-    def url(self, question: Elicitation) -> ElicitAnswer:
-        action, content = self._read(question, True)
-        if action in _REFUSALS:
-            return _REFUSALS[action]()
-        if content is not True:
-            raise self._unfit(question.key, "a URL takes 'action: accept', 'action: decline' or 'action: cancel'")
-        return Accepted(None)
+    def sample(self, request: SampleRequest) -> Sample:
+        return msgspec.convert(self._response(request), Sample)
 
-    def sample(self, request: SampleRequest) -> Sample | str:
-        value = self._take(request.tool, request.key)
-        if isinstance(value, str):
-            return value
-        try:
-            return msgspec.convert(value, Sample)
-        except msgspec.ValidationError as fault:
-            raise self._unfit(request.key, f"a sample is text, or a whole sampling result: {fault}") from None
-
-    def _read(self, question: Elicitation, default: object) -> tuple[str, Any]:
-        """Return the action and the content, ``default`` if there is only an action.
-
-        ``{action: x}`` is content if the form has a field of that name.
-        """
-        value = self._take(question.tool, question.key)
-        if not isinstance(value, dict) or "action" not in value or not value.keys() <= {"action", "content"}:
-            return "accept", value
-        if "content" not in value and "action" in (question.schema.get("properties") or {}):
-            return "accept", value
-        action = value["action"]
-        if action not in ("accept", *_REFUSALS):
-            raise self._unfit(question.key, f"an action is accept, decline or cancel, not {action!r}")
-        return action, value.get("content", default)
-
-    def _take(self, tool: str, key: str) -> Any:
-        name = self._name(tool, key)
+    def _response(self, question: Elicitation | SampleRequest) -> JsonObject:
+        name = self._name(question.tool, question.key)
         assert name is not None
         self._used.add(name)
-        return self._entries[name]
+        try:
+            return response_to(question.key, request_of(question), self._entries[name])
+        except CannotAnswer as fault:
+            raise CannotAnswer(f"{fault} ({self._place})", key=question.key) from None
 
     def _name(self, tool: str, key: str) -> str | None:
         return next((name for name in (f"{tool}.{key}", key) if name in self._entries), None)
-
-    def _unfit(self, key: str, why: str) -> CannotAnswer:
-        return CannotAnswer(f"The answer to {key!r} in {self._place} cannot be used: {why}", key=key)
 
 
 def read_answers(path: Path) -> AnswerFile:
@@ -119,12 +80,24 @@ def read_answers(path: Path) -> AnswerFile:
 
 
 class Respondent:
-    """The handlers of a client on the command line. A question without an answer fails: it is never accepted."""
+    """The handlers of a client on the command line. A question without an answer fails: it is never accepted.
 
-    def __init__(self, answers: AnswerFile, roots: list[Root], *, target: str, progress: ProgressBar) -> None:
+    ``hide`` clears the terminal for a question. ``waits`` says whether the call can wait for its answer in a file.
+    """
+
+    def __init__(
+        self,
+        answers: AnswerFile,
+        roots: list[Root],
+        *,
+        target: str,
+        hide: Callable[[], None],
+        waits: Callable[[], bool],
+    ) -> None:
         self._answers = answers
         self._target = target
-        self._progress = progress
+        self._hide = hide
+        self._waits = waits
         self._terminal_is_free = asyncio.Lock()
         self._terminal: Terminal | None = None
         self.roots = roots or None
@@ -132,13 +105,13 @@ class Respondent:
 
     async def elicit(self, question: Elicitation) -> ElicitAnswer:
         if self._answers.has(question.tool, question.key):
-            return self._answers.form(question)
+            return self._answers.elicit(question)
         async with self._terminal_is_free:
             return await self._terminal_for(question).form(question)
 
     async def elicit_url(self, question: Elicitation) -> ElicitAnswer:
         if self._answers.has(question.tool, question.key):
-            answer = self._answers.url(question)
+            answer = self._answers.elicit(question)
             if answer.action == "accept":
                 click.echo(f"Open this URL: {line(question.url or '')}", err=True)
             return answer
@@ -171,11 +144,11 @@ class Respondent:
 
     def _terminal_for(self, question: Elicitation) -> "Terminal":
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise CannotAnswer(_no_terminal(question), key=question.key)
+            raise CannotAnswer(_no_terminal(question, waits=self._waits()), key=question.key)
         return self._opened_terminal()
 
     def _opened_terminal(self) -> "Terminal":
-        self._progress.hide()
+        self._hide()
         if self._terminal is None:
             from antiphon.cli.terminal import Terminal  # 200 ms, and only questions need it
 
@@ -188,11 +161,11 @@ def _asker(pending: Pending, server: Implementation | None) -> Asker:
     return Asker(server, str(name), pending.round)
 
 
-def _no_terminal(question: Elicitation) -> str:
+def _no_terminal(question: Elicitation, *, waits: bool) -> str:
     fields = ", ".join(f"{line(name)}: ..." for name in question.schema.get("properties") or {})
-    answer = "{action: accept}" if question.mode == "url" else f"{{{fields}}}"
+    answer = "accept" if question.mode == "url" else f"{{{fields}}}"
     return (
         f"Cannot answer {question.key!r} ({line(question.message)}): not a terminal."
-        " Pass --answers FILE or --pending FILE.\n"
+        f" Pass --answers FILE{' or --pending FILE' if waits else ''}.\n"
         f"An answer in a file:  {question.key}: {answer}"
     )

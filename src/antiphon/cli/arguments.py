@@ -1,6 +1,5 @@
 """Read the arguments of a call: ``key=value`` by the tool's input schema, ``key:=value`` and ``--json`` as JSON."""
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from types import NoneType
@@ -216,9 +215,14 @@ def _unknown(key: str, schema: JsonObject) -> str:
     known = list(_properties(schema))
     if not known:
         return f"There is no argument {key!r}: no arguments are taken"
-    close = difflib.get_close_matches(key, known, n=1)
-    meant = f" Did you mean {close[0]}?" if close else ""
-    return f"There is no argument {key!r}. Known arguments: {', '.join(known)}.{meant}"
+    return f"There is no argument {key!r}{meant(key, known)} Known arguments: {', '.join(known)}."
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """Return ``; did you mean 'x'?`` if a known name is similar, else a full stop."""
+    from antiphon.testing.suite.document import nearest  # only a typing error needs it
+
+    return nearest(name, known) or "."
 
 
 def _require(arguments: Mapping[str, object], schema: JsonObject) -> None:

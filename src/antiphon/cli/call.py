@@ -11,15 +11,14 @@ import click
 import msgspec
 
 from antiphon.cli import exit_codes
-from antiphon.cli.arguments import prompt_arguments, read_argument, read_json, template_arguments, tool_arguments
-from antiphon.cli.listing import Listing, listed, show_listing
-from antiphon.cli.output import Result, indented, show
+from antiphon.cli.arguments import meant, prompt_arguments, read_argument, read_json, template_arguments, tool_arguments
+from antiphon.cli.output import Listing, Result, listed, show, show_listing
 from antiphon.cli.target import CallOptions, CommandClient, ServerTarget, read_headers, read_target, shared_options
 from antiphon.client.client import Client
 from antiphon.client.results import Complete, InputNeeded, Pending
-from antiphon.errors import Refused
+from antiphon.errors import CannotAnswer, Refused
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
-from antiphon.testing.report.escaping import counted, line, visible
+from antiphon.testing.report.escaping import counted, line, visible_json
 from antiphon.types import JsonObject, Prompt, Tool
 from antiphon.uri import Template, is_template
 
@@ -36,7 +35,9 @@ _OTHERS: Final = 0o077
 @click.option("--json", "json_", metavar="OBJECT", help="The arguments as JSON; KEY=VALUE overrides it.")
 @click.option("--prompt", "kind", flag_value="prompt", help="NAME is a prompt.")
 @click.option("--resource", "kind", flag_value="resource", help="NAME is the URI of a resource, or a template.")
-@click.option("--era", metavar="ERA", default="auto", show_default=True, help="The protocol: auto, or 2026-07-28.")
+@click.option(
+    "--era", metavar="ERA", default="auto", show_default=True, help="The protocol: auto, legacy, or a revision."
+)
 @shared_options
 @click.pass_context
 def call_command(
@@ -138,6 +139,13 @@ async def _call(
             return await call
         except InputNeeded as needed:
             return await _continue(caller, needed.pending, ask=lambda _: False, keep=lambda _: None)
+        except CannotAnswer:
+            if options.pending is None or caller.waits():
+                raise
+            raise exit_codes.Unanswered(
+                f"The server speaks {client.protocol_version}, in which a call cannot wait in a file:"
+                " pass --answers FILE"
+            ) from None
 
 
 async def _resume(options: CallOptions, file: Path, pending: Pending) -> Result | Pending:
@@ -201,9 +209,9 @@ async def _named(name: str, noun: str, offers: AsyncIterable[Offer]) -> Offer:
         if offer.name == name:
             return offer
         names.append(offer.name)
-    known = f"The server's {noun}s: {', '.join(map(line, names))}." if names else f"The server has no {noun}s."
+    known = f"The server's {noun}s: {', '.join(names)}." if names else f"The server has no {noun}s."
     hint = " Read a resource with --resource." if noun == "tool" and ":" in name else ""
-    raise click.UsageError(f"There is no {noun} {name!r}. {known}{hint}")
+    raise click.UsageError(f"There is no {noun} {name!r}{meant(name, names)} {known}{hint}")
 
 
 def _uri(name: str, words: tuple[str, ...], base: JsonObject) -> str:
@@ -267,7 +275,7 @@ def _save(path: Path, target: ServerTarget, pending: Pending) -> None:
     waiting = WaitingCall(target=target.text, cwd=target.folder, pending=msgspec.to_builtins(pending))
     path = path.absolute()
     try:
-        _replace(path, f"{indented(waiting)}\n".encode())
+        _replace(path, f"{visible_json(waiting)}\n".encode())
     except OSError as fault:
         raise exit_codes.Failed(f"Cannot write the waiting call to {path}: {fault.strerror}") from None
 
@@ -300,7 +308,7 @@ def _load(path: Path, target: str | None) -> tuple[ServerTarget, Pending]:
     server = read_target(waiting.target, waiting.cwd)
     if server.command is not None and not _is_ours(path):
         raise click.UsageError(
-            f"{path} starts the command {visible(waiting.target)!r}, but other users may have written it:"
+            f"{path} starts the command {waiting.target!r}, but other users may have written it:"
             " name the server with --target, or chmod 600 the file if you trust it"
         )
     return server, pending

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 import click
 from click.exceptions import Exit
 
+from antiphon.client.signing_in import LoginNeeded
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, Refused
-from antiphon.testing.report.escaping import visible
 
 T = TypeVar("T")
 
@@ -28,6 +28,14 @@ Exit codes:
   3    the call failed: refused, disconnected, too slow, broken
   4    a question could not be answered
   5    the call waits for answers, in the file of --pending
+  6    the server wants you to sign in: antiphon login URL
+  130  interrupted"""
+
+LOGIN_TABLE: Final = """\b
+Exit codes:
+  0    done
+  2    wrong usage
+  3    it failed: refused, disconnected, too slow
   130  interrupted"""
 
 TEST_TABLE: Final = """\b
@@ -54,6 +62,12 @@ class Failed(click.ClickException):
     exit_code = 3
 
 
+class SignInFirst(click.ClickException):
+    """The server wants a token, and no person is here to sign in."""
+
+    exit_code = 6
+
+
 class Unanswered(click.ClickException):
     """A question of the server could not be answered."""
 
@@ -68,9 +82,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         click.echo("Interrupted", err=True)
         raise Exit(INTERRUPTED) from None
     except CannotAnswer as fault:
-        raise Unanswered(visible(str(fault))) from None
+        raise Unanswered(str(fault)) from None
+    except LoginNeeded as fault:
+        raise SignInFirst(f"{fault}: run  antiphon login {fault.login.server}") from None
     except CallFailed as fault:
-        raise Failed(visible(explained(fault))) from None
+        raise Failed(explained(fault)) from None
 
 
 def explained(fault: CallFailed) -> str:
@@ -82,10 +98,8 @@ def explained(fault: CallFailed) -> str:
         return text
     if fault.code is not None:
         text = f"The server refused: {text} (error {fault.code})"
-    if "requestState" in text:
-        text += ". The call has waited too long, or the server has another key now (ANTIPHON_KEYS)"
     if fault.status == 401:
-        text += ": pass a token with --header 'Authorization: Bearer ...'"
+        text = f"The server refused: {fault.message}. Sign in with  antiphon login URL  or pass a token with --header"
     if fault.code == _MISSING_CAPABILITY and "roots" in str(fault.data):
         text += ". Pass roots with --root PATH"
     if fault.retry_after is not None:

@@ -10,10 +10,11 @@ import questionary
 from prompt_toolkit.application import Application
 from prompt_toolkit.document import Document
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
+from prompt_toolkit.layout.screen import Char
 
 from antiphon.cli.arguments import convert
 from antiphon.shapes.form_schema import checked_definition, options_of, read_value
-from antiphon.testing.report.escaping import line
+from antiphon.testing.report.escaping import line, visible, visible_json
 from antiphon.types import JsonObject
 
 Kind = Literal["text", "number", "boolean", "choice", "several", "date", "date-time", "other"]
@@ -41,6 +42,11 @@ class PromptField(msgspec.Struct, frozen=True, kw_only=True):
     def is_optional(self) -> bool:
         """Whether it can be left out: neither required nor filled in by a default."""
         return not self.is_required and self.default is None
+
+    @property
+    def is_decision(self) -> bool:
+        """Whether it is a yes or no that has to be given, and that Enter alone does not make a yes."""
+        return self.kind == "boolean" and self.is_required and self.default is not True
 
     @property
     def label(self) -> str:
@@ -83,7 +89,7 @@ class PromptField(msgspec.Struct, frozen=True, kw_only=True):
             return ", ".join(titles.get(item, line(str(item))) for item in value) or "none"
         if isinstance(value, str):
             return titles.get(value, line(value))
-        return msgspec.json.encode(value).decode()
+        return line(visible_json(value))
 
     def read(self, text: str) -> Any:
         """Return the value for what was typed; raise ValueError if it is not valid."""
@@ -182,6 +188,9 @@ SEARCHED: Final = 12
 """With more options than this, typing filters them."""
 _ESCAPE: Final = 0.1
 """Seconds after which Esc counts as a key, not as the start of an arrow key."""
+_UNSEEN: Final = (0xAD, 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
+# A default may hold letters that cannot be seen, and a person may paste some: show them, but send them unchanged.
+Char.display_mappings.update({chr(code): visible(chr(code)) for code in (*_UNSEEN, *range(0xE0000, 0xE0080))})
 
 
 class Escaped(Exception):

@@ -141,7 +141,12 @@ async def _line() -> str:
     """Read a line of the terminal without holding a thread; wait for ever at its end."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
-    loop.add_reader(sys.stdin.fileno(), lambda: ready.done() or ready.set_result(None))
+
+    def note() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(sys.stdin.fileno(), note)
     try:
         await ready
         text = sys.stdin.readline()

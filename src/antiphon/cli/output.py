@@ -1,41 +1,52 @@
 """Print results: text unchanged, structured content as a table, images and audio into files.
 
-Also the progress bar, and URLs as a person must see them before they are opened.
+Also what a server offers.
 """
 
 import io
-import ipaddress
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
 
+from antiphon.client.client import Client, Discovery
 from antiphon.client.results import CallResult, PromptReply, ReadResult
-from antiphon.testing.report.escaping import line, visible
+from antiphon.errors import Refused
+from antiphon.testing.report.conversation import ShownField, described_fields, repeats
+from antiphon.testing.report.escaping import line, visible, visible_json
 from antiphon.types import (
-    UNSET,
     Audio,
     Contents,
     EmbeddedResource,
     Image,
+    Implementation,
     JsonObject,
     MessageContent,
+    Prompt,
+    PromptArgument,
+    Resource,
     ResourceLink,
+    ResourceTemplate,
     Text,
+    Tool,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
     from rich.table import Table
 
+T = TypeVar("T")
+
 Result = CallResult | PromptReply | ReadResult
+Offer = tuple[str, str | None, list[ShownField]]
+"""A name, its description, and its arguments."""
+
+_METHOD_NOT_FOUND: Final = -32601
 
 WIDE: Final = 160
 """The columns of a table that is not printed to a terminal."""
@@ -63,11 +74,7 @@ def as_json(result: Result) -> str:
     """Return a result as JSON, with the names of the protocol."""
     fields: JsonObject = msgspec.to_builtins(result)
     left_out = {"rounds", *(name for name in ("isError", "description", "_meta") if not fields.get(name))}
-    return indented({name: value for name, value in fields.items() if name not in left_out})
-
-
-def indented(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return visible_json({name: value for name, value in fields.items() if name not in left_out and value is not None})
 
 
 def on_stderr() -> "Console":
@@ -104,7 +111,7 @@ class ResultPrinter:
         for block in result.content:
             if not (isinstance(block, Text) and _repeats(block.text, result.structured)):
                 self._block(block)
-        if result.structured is not UNSET:
+        if result.structured is not None:
             structured(result.structured)
 
     def _block(self, block: "str | MessageContent", *, is_error: bool = False) -> None:
@@ -121,7 +128,7 @@ class ResultPrinter:
                 about = f" ({line(block.mime_type)})" if block.mime_type else ""
                 say(f"{line(block.title or block.name)}: {block.uri}{about}", is_error=is_error)
             case _:
-                say(indented(block), is_error=is_error)
+                say(visible_json(block), is_error=is_error)
 
     def _contents(self, item: Contents) -> None:
         if item.text is not None:
@@ -163,7 +170,7 @@ def structured(value: Any) -> None:
     elif isinstance(value, str):
         say(value)
     else:
-        say(indented(value))
+        say(visible_json(value))
 
 
 def _print(table: "Table") -> None:
@@ -217,16 +224,8 @@ def _is_flat(value: object) -> bool:
 
 
 def _repeats(text: str, value: object) -> bool:
-    """Whether a text block repeats the structured content (server/tools, Structured Content)."""
-    if value is UNSET:
-        return False
-    if text == value or (isinstance(value, list) and text in value):
-        return True
-    try:
-        decoded: object = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-    return decoded == value or (isinstance(value, dict) and list(value.values()) == [decoded])
+    """Whether a text block repeats the structured content, or a part of it."""
+    return value is not None and (repeats(text, value) or (isinstance(value, list) and text in value))
 
 
 # --- files --------------------------------------------------------------------------------------------------------
@@ -257,105 +256,102 @@ def _extension(mime_type: str) -> str:
     return _EXTENSIONS.get(kind) or mimetypes.guess_extension(kind) or ".bin"
 
 
-# --- progress -----------------------------------------------------------------------------------------------------
+# --- what a server offers -----------------------------------------------------------------------------------------
 
 
-class ProgressBar:
-    """Shows the progress of a call on stderr, if that is a terminal."""
+class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Everything that a server lists."""
 
-    def __init__(self) -> None:
-        self._shown: Progress | None = None
-        self._is_terminal = sys.stderr.isatty()
-
-    def report(self, progress: object, total: object, message: object) -> None:
-        if not self._is_terminal or not isinstance(progress, int | float):
-            return
-        if self._shown is None:
-            self._shown = _progress()
-            self._shown.start()
-        is_first = not self._shown.task_ids
-        if is_first:
-            self._shown.add_task("", total=None)
-        self._shown.update(
-            self._shown.task_ids[0],
-            completed=progress,
-            total=total if isinstance(total, int | float) else None,
-            description=line(message) if isinstance(message, str) else "",
-            refresh=is_first,
-        )
-
-    def hide(self) -> None:
-        """Remove the bar, until the next report."""
-        shown, self._shown = self._shown, None
-        if shown is not None:
-            shown.stop()
+    server: Implementation | None
+    instructions: str | None
+    tools: list[Tool]
+    prompts: list[Prompt]
+    resources: list[Resource]
+    resource_templates: list[ResourceTemplate]
 
 
-def _progress() -> "Progress":
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=on_stderr(), transient=True)
-
-
-# --- URLs ---------------------------------------------------------------------------------------------------------
-
-
-class Location(NamedTuple):
-    """A URL in three parts, the middle one being its host, and warnings (client/elicitation, Safe URL Handling)."""
-
-    before: str
-    host: str
-    after: str
-    warnings: list[str]
-    can_be_opened: bool
+async def listed(client: Client) -> Listing:
+    found = await _if_known(client.discover(), Discovery())
+    return Listing(
+        instructions=found.instructions,
+        tools=await _if_known(client.list_tools(), []),
+        prompts=await _if_known(client.list_prompts(), []),
+        resources=await _if_known(client.list_resources(), []),
+        resource_templates=await _if_known(client.list_resource_templates(), []),
+        server=client.server,
+    )
 
 
-def read_location(url: str) -> Location:
-    shown = visible(url)
-    warnings: list[str] = []
-    if shown != url or any(letter.isspace() for letter in url):
-        warnings.append("It contains characters that cannot be seen.")
+def show_listing(listing: Listing, output: str) -> None:
+    escape_unencodable()
+    if output == "json":
+        click.echo(visible_json(listing))
+        return
+    from rich.console import Console  # 50 ms that plain text does not need
+
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else 120
+    _head(console, listing)
+    tools: list[Offer] = [(t.name, t.description, list(described_fields(t.input_schema))) for t in listing.tools]
+    _section(console, width, "Tools", tools)
+    prompts: list[Offer] = [(p.name, p.description, list(map(_described, p.arguments))) for p in listing.prompts]
+    _section(console, width, "Prompts", prompts)
+    places: list[Offer] = [(r.uri, r.description or r.title or r.name, []) for r in listing.resources]
+    places += [(r.uri_template, r.description or r.title or r.name, []) for r in listing.resource_templates]
+    _section(console, width, "Resources", places)
+    if not (tools or prompts or places):
+        console.print("The server offers nothing.")
+
+
+async def _if_known(wanted: Awaitable[T], otherwise: T) -> T:
+    """Await a list; return ``otherwise`` if the server does not know the method."""
     try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        parts, host = SplitResult("", "", "", "", ""), ""
-    if parts.scheme not in {"http", "https"} or not host:
-        warnings.append("It is not a web page, and cannot be opened from here.")
-        return Location(shown, "", "", warnings, can_be_opened=False)
-    if parts.scheme == "http" and not _is_local(host):
-        warnings.append("It is not https: others on the network can read and change what is sent.")
-    if "@" in parts.netloc:
-        warnings.append(f"The part before the @ is not the host: the host is {visible(host)}.")
-    if any(label.startswith("xn--") for label in host.split(".")):
-        warnings.append(f"The host is in punycode, and may look like another one: {_decoded(host)}")
-    elif not host.isascii():
-        warnings.append("The host has letters beyond ASCII, and may look like another one.")
-    start = _start(url, host)
-    before, at, after = url[:start], url[start : start + len(host)], url[start + len(host) :]
-    return Location(visible(before), visible(at), visible(after), warnings, can_be_opened=True)
+        return await wanted
+    except Refused as fault:
+        if fault.code != _METHOD_NOT_FOUND:
+            raise
+        return otherwise
 
 
-def _start(url: str, host: str) -> int:
-    """Return where the host begins: after the last @ of the authority."""
-    begin = url.find("//") + 2
-    end = min((index for index in (url.find(mark, begin) for mark in "/?#") if index >= 0), default=len(url))
-    sign = url.rfind("@", begin, end)
-    return max(url.lower().find(host, max(begin, sign + 1)), 0)
+def _head(console: "Console", listing: Listing) -> None:
+    from rich.text import Text as Styled
+
+    if listing.server is not None:
+        name = listing.server.title or listing.server.name
+        console.print(Styled.assemble((line(name), "bold"), f" {line(listing.server.version)}"))
+    if listing.instructions:
+        console.print(Styled(visible(listing.instructions)))
 
 
-def _is_local(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _section(console: "Console", width: int, title: str, offers: list[Offer]) -> None:
+    from rich.text import Text as Styled
+
+    if not offers:
+        return
+    console.print()
+    console.print(Styled(title, style="bold underline"))
+    for name, description, arguments in offers:
+        summary = line((description or "").partition("\n\n")[0])
+        head = Styled.assemble("  ", (line(name), "bold cyan"), f"  {summary}" if summary else "")
+        console.print(head, width=width)
+        if arguments:
+            console.print(_arguments(arguments), width=width)
 
 
-def _decoded(host: str) -> str:
-    try:
-        return visible(host.encode("ascii").decode("idna"))
-    except UnicodeError:
-        return visible(host)
+def _arguments(arguments: list[ShownField]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text as Styled
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=2)
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for each in arguments:
+        about = Styled(line(each.about), style="dim")
+        table.add_row("", Styled(f"  {line(each.name)}"), about, Styled(line(each.description)))
+    return table
+
+
+def _described(argument: PromptArgument) -> ShownField:
+    about = "required" if argument.required else ""
+    return ShownField(name=argument.name, about=about, description=argument.description or "")

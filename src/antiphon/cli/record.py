@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from antiphon.cli import exit_codes
-from antiphon.cli.listen_address import Address, listen
+from antiphon.cli.serve import Address, listen
 from antiphon.cli.target import ServerTarget, read_headers, read_target
 from antiphon.errors import Disconnected
 from antiphon.testing.report.escaping import visible

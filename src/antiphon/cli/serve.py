@@ -1,16 +1,20 @@
-"""``antiphon serve``: serve a Server on standard streams or over HTTP, in one process or several."""
+"""``antiphon serve``: serve a Server on standard streams or over HTTP, in one process or several.
 
-import gc
+Also the address that HTTP is served at, and the sockets that listen there.
+"""
+
+import errno
 import logging
 import os
+import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from importlib.util import find_spec
-from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any, Final
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -19,17 +23,14 @@ from msgspec.structs import replace
 
 from antiphon import loading
 from antiphon.app import Server
-from antiphon.cli.listen_address import Address, listen
 from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
-from antiphon.rounds.token import generate_key
-from antiphon.transports.asgi import LOCAL_HOSTS, Endpoint
-from antiphon.transports.serve import SETTINGS
+from antiphon.tracebacks import own_traceback
+from antiphon.transports.asgi import LOCAL_HOSTS
+from antiphon.transports.protection import RESOURCE
+from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
-VARIABLE: Final = "ANTIPHON_SERVE"
-"""The environment variable that tells a worker its job."""
-STARTUP_FAILURE: Final = 3
-"""The exit code that tells uvicorn not to start another worker in place of this one."""
+EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- recognised, not bound
 
 
 class NotFound(click.UsageError):
@@ -37,11 +38,11 @@ class NotFound(click.UsageError):
 
 
 class TargetFailed(click.ClickException):
-    """The TARGET failed while it was imported. Shows the author's traceback, if there is one."""
+    """The TARGET failed while it was imported or started. Shows the author's traceback, if there is one."""
 
-    def __init__(self, fault: ImportFailed) -> None:
-        super().__init__(fault.log or str(fault))
-        self._is_traceback = bool(fault.log)
+    def __init__(self, message: str, log: str) -> None:
+        super().__init__(log or message)
+        self._is_traceback = bool(log)
 
     def show(self, file: IO[Any] | None = None) -> None:
         if self._is_traceback:
@@ -63,9 +64,70 @@ def load_server(name: ServerName) -> Server:
     try:
         return loading.load(name, Server)
     except ImportFailed as fault:
-        raise TargetFailed(fault) from None
+        raise TargetFailed(str(fault), fault.log) from None
     except ServerMissing as fault:
         raise NotFound(str(fault)) from None
+
+
+# --- the address --------------------------------------------------------------------------------------------------
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    host: str
+    port: int
+    path: str = "/mcp"
+
+    @property
+    def is_everywhere(self) -> bool:
+        return self.host in EVERYWHERE
+
+    @property
+    def names(self) -> list[str]:
+        """The Host headers that this address allows by itself: its own name, none if it is every address."""
+        return [] if self.is_everywhere else [self._host]
+
+    def url(self, sockets: list[socket.socket]) -> str:
+        port: int = sockets[0].getsockname()[1]
+        return f"http://{self._host}:{port}{self.path}"
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+def listen(address: Address) -> list[socket.socket]:
+    """Listen on every address of the host. Clients queue there while workers start."""
+    try:
+        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError):
+        raise click.ClickException(f"There is no host {address.host!r}: see --host") from None
+    sockets: list[socket.socket] = []
+    refusal: OSError | None = None
+    for family, host in dict.fromkeys((entry[0], str(entry[4][0])) for entry in found):
+        # With --port 0, all addresses use the port that the first one was given.
+        port: int = sockets[0].getsockname()[1] if sockets else address.port
+        try:
+            sockets.append(socket.create_server((host, port), family=family, backlog=BACKLOG))
+        except OSError as fault:
+            refusal = fault
+            if fault.errno != errno.EADDRNOTAVAIL:  # such as ::1 on a machine without IPv6
+                break
+    if refusal is not None and (not sockets or refusal.errno != errno.EADDRNOTAVAIL):
+        for opened in sockets:
+            opened.close()
+        raise click.ClickException(_why(address, refusal))
+    for opened in sockets:
+        opened.set_inheritable(True)  # for workers
+    return sockets
+
+
+def _why(address: Address, fault: OSError) -> str:
+    if fault.errno == errno.EADDRINUSE:
+        return f"Port {address.port} on {address.host} is in use: choose another with --port (0 for any free port)"
+    return f"Cannot listen on port {address.port} of {address.host}: {fault.strerror}"
+
+
+# --- the command --------------------------------------------------------------------------------------------------
 
 
 @click.command("serve")
@@ -84,6 +146,7 @@ def load_server(name: ServerName) -> Server:
 @click.option(
     "--workers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="The number of processes."
 )
+@click.option("--url", metavar="URL", help="The public URL, for a server that is protected by Protected().")
 @click.option("--reload", is_flag=True, help="Restart when a Python file changes.")
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all).")
 @click.option(
@@ -106,6 +169,7 @@ def serve_command(
     port: int,
     path: str,
     workers: int,
+    url: str | None,
     reload: bool,
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
@@ -129,14 +193,13 @@ def serve_command(
         raise click.BadParameter(f"{path!r} does not begin with /", param_hint="'--path'")
     if reload and workers > 1:
         raise click.UsageError("--reload runs one worker: remove --workers or --reload")
+    if url is not None:
+        os.environ[RESOURCE] = url  # for the workers, too
+        allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
-    job = Job(
-        target=parse_server(target),
-        path=path,
-        hosts=[*LOCAL_HOSTS, *address.names, *allow_host],
-        origins=[*LOCAL_HOSTS, *allow_origin],
-        legacy=legacy,
-    )
+    hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
+    options = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
+    job = Job(target=parse_server(target), options=options)
     if address.is_everywhere and not allow_host:
         click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
     if reload:
@@ -166,7 +229,10 @@ def _serve_streams(target: ServerName) -> None:
         server = load_server(target)
     if os.isatty(0):
         click.echo(f"Serving {server.info.name} on standard streams. Pass --http to serve it over HTTP.", err=True)
-    server.run()
+    try:
+        server.run()
+    except Exception as fault:  # noqa: BLE001 -- such as that of a lifespan, which is the author's to see
+        raise TargetFailed(str(fault), own_traceback(fault)) from None
 
 
 @contextmanager
@@ -185,62 +251,25 @@ def _stdout_kept() -> Generator[None, None, None]:
 # --- HTTP ---------------------------------------------------------------------------------------------------------
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process serves. Workers read it from their environment."""
-
-    target: ServerName
-    path: str
-    hosts: list[str]
-    origins: list[str]
-    legacy: Legacy = "sessions"
-    store: str | None = None
-    """The file in which all workers keep sessions and claims, unless the Server has a shared store of its own."""
-    announce: str | None = None
-
-    def endpoint(self) -> Endpoint:
-        server = load_server(self.target)
-        if self.announce is not None:
-            _announce(server.info.name, self.announce)
-        if self.store is not None and not server.has_shared_store:
-            from antiphon.stores.sqlite import SQLiteStore  # only several processes need it
-
-            server.use_store(SQLiteStore(self.store))
-        return server.asgi(path=self.path, allowed_hosts=self.hosts, allowed_origins=self.origins, legacy=self.legacy)
-
-
 def _serve_alone(job: Job, address: Address) -> None:
     from antiphon.transports import serve  # loads the HTTP server
 
-    endpoint = job.endpoint()
+    endpoint = job.endpoint(load_server(job.target))
     sockets = listen(address)
-    name, url = endpoint.service.info.name, address.url(sockets)
+    started = partial(announce, endpoint.service, address.url(sockets))
     try:
-        serve.run(endpoint, sockets=sockets, log_level=logging.WARNING, started=lambda: _announce(name, url))
+        serve.run(endpoint, sockets=sockets, log_level=logging.WARNING, started=started)
     except SystemExit as end:
         # uvicorn has printed the reason.
         sys.exit(1 if end.code else 0)
 
 
 def _serve_workers(job: Job, address: Address, count: int) -> None:
-    """Keep ``count`` workers running until a signal arrives."""
-    from uvicorn import Server as Uvicorn
-    from uvicorn.supervisors import Multiprocess
-
     server = load_server(job.target)
     sockets = listen(address)
-    _announce(server.info.name, address.url(sockets))
-    with TemporaryDirectory(prefix="antiphon-") as folder:
-        # A session of an earlier revision must be known to every worker.
-        config = _config(replace(job, store=str(Path(folder, "workers.db"))), workers=count)
-        options: dict[str, Any] = {"sockets": sockets}
-        if "target" in signature(Multiprocess).parameters:  # uvicorn before 0.52
-            options["target"] = Uvicorn(config).run
-        supervisor = Multiprocess(config, **options)
-        supervisor.run()
-    codes = {worker.process.exitcode for worker in supervisor.processes}
-    if STARTUP_FAILURE in codes:
+    announce(server, address.url(sockets))
+    if not keep_running(job, sockets, count, logging.WARNING):
         raise click.ClickException("A worker could not start")
-    _check_end(codes)
 
 
 def _serve_reloading(job: Job, address: Address) -> None:
@@ -253,44 +282,7 @@ def _serve_reloading(job: Job, address: Address) -> None:
     sockets = listen(address)
     job = replace(job, announce=address.url(sockets))
     folders = {str(Path.cwd()), str(job.target.folder)}
-    config = _config(job, workers=1, reload=True, reload_dirs=sorted(folders))
+    config = worker_config(job, logging.WARNING, workers=1, reload=True, reload_dirs=sorted(folders))
     supervisor = ChangeReload(config, target=Uvicorn(config).run, sockets=sockets)
     supervisor.run()
-    _check_end({supervisor.process.exitcode})
-
-
-def _check_end(codes: set[int | None]) -> None:
-    """Exit with code 1 if a worker did: it had to leave a handler that could not be cancelled."""
-    if 1 in codes:
-        sys.exit(1)
-
-
-def _config(job: Job, **options: Any) -> Any:
-    from uvicorn import Config
-
-    if not os.environ.get("ANTIPHON_KEYS", "").strip():
-        # Any worker must be able to open the tokens of the others.
-        os.environ["ANTIPHON_KEYS"] = generate_key(os.urandom(32))
-    os.environ[VARIABLE] = msgspec.json.encode(job).decode()
-    return Config(f"{__name__}:endpoint", factory=True, log_level=logging.WARNING, **SETTINGS, **options)
-
-
-def _announce(name: str, url: str) -> None:
-    click.echo(f"Serving {name} on {url}", err=True)
-
-
-# --- in a worker --------------------------------------------------------------------------------------------------
-
-
-def endpoint() -> Endpoint:
-    """Return the application of a worker. uvicorn calls it after it has installed its signal handlers."""
-    try:
-        built = msgspec.json.decode(os.environ[VARIABLE], type=Job).endpoint()
-    except click.ClickException as fault:
-        fault.show()
-        sys.exit(STARTUP_FAILURE)
-    built.ends_process = True
-    # What is loaded now stays loaded: exempt it from garbage collection.
-    gc.collect()
-    gc.freeze()
-    return built
+    check_end({supervisor.process.exitcode})

@@ -5,24 +5,28 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
 
 from antiphon import __version__, eras
 from antiphon.cli.answering import AnswerFile, Respondent, read_answers
-from antiphon.cli.output import ProgressBar
+from antiphon.cli.login import auth_for
+from antiphon.cli.output import on_stderr
 from antiphon.client.client import Client
-from antiphon.errors import CallFailed
-from antiphon.testing.report.escaping import duration, line
-from antiphon.transports.link import Around, Link, OnNotification
+from antiphon.testing.report.conversation import Step, conversation
+from antiphon.testing.report.escaping import compact, duration, line
+from antiphon.testing.transcript import Recorded, turn_of
+from antiphon.transports.link import Link, OnNotification
 from antiphon.types import JsonObject, Root
-from antiphon.wire.revisions import PROGRESS_TOKEN
+from antiphon.wire.revisions import METHODS, PROGRESS_TOKEN, REVISION
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +42,8 @@ class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Finds the server again from any folder."""
     command: list[str] | None = None
     folder: str | None = None
+    versions: tuple[str, ...] = ()
+    """The revisions that it is known to speak: a server that we start need not be asked, and is started once."""
 
     @property
     def target(self) -> str | list[str]:
@@ -51,7 +57,11 @@ def read_target(text: str, folder: str | None = None) -> ServerTarget:
         return ServerTarget(text=text)
     file = Path(folder or "", text)
     if text.endswith(".py") and file.is_file():
-        return ServerTarget(text=str(file.resolve()), command=_command(file), folder=folder)
+        path = str(file.resolve())
+        if not holds_server(file):
+            return ServerTarget(text=path, command=[sys.executable, path], folder=folder)
+        command = [sys.executable, "-m", "antiphon", "serve", path]
+        return ServerTarget(text=path, command=command, folder=folder, versions=(REVISION,))
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError as fault:
@@ -69,11 +79,6 @@ def holds_server(file: Path) -> bool:
         return _USES_ANTIPHON.search(file.read_bytes()) is not None
     except OSError as fault:
         raise click.BadParameter(f"Cannot read {file}: {fault.strerror}", param_hint="'TARGET'") from None
-
-
-def _command(file: Path) -> list[str]:
-    path = str(file.resolve())
-    return [sys.executable, "-m", "antiphon", "serve", path] if holds_server(file) else [sys.executable, path]
 
 
 def _unusable(text: str, why: str) -> click.BadParameter:
@@ -161,11 +166,21 @@ class CommandClient:
         self._answers = AnswerFile({}) if options.answers is None else read_answers(options.answers)
         self._progress = ProgressBar()
         roots = [Root(Path(place).resolve().as_uri(), Path(place).resolve().name) for place in options.root]
-        self.respondent = Respondent(self._answers, roots, target=options.target.text, progress=self._progress)
+        self.respondent = Respondent(
+            self._answers,
+            roots,
+            target=options.target.text,
+            hide=self._progress.hide,
+            waits=self.waits,
+        )
         try:
             self.client = self._client(options, auto=auto)
         except (ValueError, TypeError) as fault:
             raise click.UsageError(str(fault)) from None
+
+    def waits(self) -> bool:
+        """Whether a call can wait for answers in a file: not in an earlier revision, which asks in the middle of it."""
+        return self.client.protocol_version == REVISION
 
     def tell(self, text: str) -> None:
         """Print a message if --verbose was given."""
@@ -185,7 +200,16 @@ class CommandClient:
 
     def _client(self, options: CallOptions, *, auto: bool) -> Client:
         target, respondent = options.target, self.respondent
-        link = eras.connect(target.target, headers=options.headers, cwd=target.folder, era=options.era)
+        auth = auth_for(target.target, options.headers)
+        link = eras.connect(
+            target.target,
+            headers=options.headers,
+            auth=None if auth is None else auth.for_server(target.text, era=options.era),
+            env=os.environ,
+            cwd=target.folder,
+            era=options.era,
+            versions=target.versions,
+        )
         return Client(
             ObservedLink(link, tell=self.tell, report=self._progress.report),
             elicit=respondent.elicit,
@@ -205,38 +229,74 @@ class CommandClient:
         self.tell(f"  {line(str(level))}{about}: {line(text)}")
 
 
-_CALLS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The methods that may take several rounds, and the parameter that names what is called."""
+# --- progress -----------------------------------------------------------------------------------------------------
+
+
+class ProgressBar:
+    """Shows the progress of a call on stderr, if that is a terminal."""
+
+    def __init__(self) -> None:
+        self._shown: Progress | None = None
+        self._is_terminal = sys.stderr.isatty()
+
+    def report(self, progress: object, total: object, message: object) -> None:
+        if not self._is_terminal or not isinstance(progress, int | float):
+            return
+        if self._shown is None:
+            self._shown = _progress()
+            self._shown.start()
+        is_first = not self._shown.task_ids
+        if is_first:
+            self._shown.add_task("", total=None)
+        self._shown.update(
+            self._shown.task_ids[0],
+            completed=progress,
+            total=total if isinstance(total, int | float) else None,
+            description=line(message) if isinstance(message, str) else "",
+            refresh=is_first,
+        )
+
+    def hide(self) -> None:
+        """Remove the bar, until the next report."""
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.stop()
+
+
+def _progress() -> "Progress":
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=on_stderr(), transient=True)
+
+
+# --- the rounds ---------------------------------------------------------------------------------------------------
+
 _LONGEST: Final = 300
 
 
-class ObservedLink(Around):
-    """A Link around another: describes each message to ``tell``, and asks for progress and passes it to ``report``.
-
-    Of a token it tells only the length.
-    """
+class ObservedLink(Recorded):
+    """A Link around another: tells what is sent and received, and asks for progress and passes it to ``report``."""
 
     def __init__(self, link: Link, *, tell: Callable[[str], None], report: Callable[[Any, Any, Any], None]) -> None:
         super().__init__(link)
         self._tell = tell
         self._report = report
-        self._replied: float | None = None
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
-        if message["method"] in _CALLS:
+        if METHODS[message["method"]].asks:
             message, on_notification = self._with_progress(message, on_notification)
-        self._tell(f"→ {self._sent(message)}")
-        started = time.monotonic()
+        before = len(conversation(self.turns))
+        sent = [step for step in conversation([*self.turns, turn_of(message, {})])[before:] if step.hearer == "server"]
+        for step in sent:
+            self._tell(_told(step))
         try:
-            reply = await super().request(message, headers=headers, on_notification=on_notification)
-        except CallFailed as fault:
-            self._tell(f"← {line(str(fault))}, {_since(started)}")
-            raise
-        self._tell(f"← {_received(reply)}, {_since(started)}")
-        self._replied = time.monotonic()
-        return reply
+            return await super().request(message, headers=headers, on_notification=on_notification)
+        finally:
+            for step in conversation(self.turns)[before + len(sent) :]:
+                self._tell(_told(step))
 
     def _with_progress(self, message: JsonObject, forward: OnNotification | None) -> tuple[JsonObject, OnNotification]:
         params: JsonObject = message["params"]
@@ -251,63 +311,13 @@ class ObservedLink(Around):
 
         return {**message, "params": params}, hear
 
-    def _sent(self, message: JsonObject) -> str:
-        params: JsonObject = message.get("params") or {}
-        method = message["method"]
-        parts = [method]
-        if method in _CALLS:
-            parts.append(str(params.get(_CALLS[method])))
-        if params.get("arguments"):
-            parts.append(_json(params["arguments"]))
-        text = line(" ".join(parts))
-        if answers := params.get("inputResponses"):
-            after = "" if self._replied is None else f" after {_since(self._replied)}"
-            text += f", answers{after}: {', '.join(f'{line(key)} {_answer(value)}' for key, value in answers.items())}"
-        return text + _token(params)
 
-
-def _received(reply: JsonObject) -> str:
-    match reply:
-        case {"error": {**fault}}:
-            return line(f"error {fault.get('code')}: {fault.get('message')}")
-        case {"result": {"resultType": kind, **result}} if kind != "complete":
-            asked = result.get("inputRequests")
-            questions = asked.items() if isinstance(asked, dict) else ()
-            told = ", ".join(f"{key} ({_question(request)})" for key, request in questions)
-            return line(f"asks {told}" if told else "wants the call again") + _token(result)
-        case _:
-            return "the result"
-
-
-def _question(request: object) -> str:
-    match request:
-        case {"method": "elicitation/create", "params": {**params}}:
-            return f"{params.get('mode') or 'form'}: {params.get('message')}"
-        case {"method": method}:
-            return str(method)
-        case _:
-            return "?"
-
-
-def _answer(response: object) -> str:
-    match response:
-        case {"action": action, "content": content}:
-            return f"{action} {_json(content)}"
-        case {"action": action}:
-            return str(action)
-        case _:
-            return _json(response)
-
-
-def _token(part: Mapping[Any, object]) -> str:
-    state = part.get("requestState")
-    return f", token of {len(state)} characters" if isinstance(state, str) else ""
-
-
-def _json(value: object) -> str:
-    text = line(msgspec.json.encode(value).decode())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def _since(moment: float) -> str:
-    return duration(time.monotonic() - moment)
+def _told(step: Step) -> str:
+    """Return a step on one line. The result itself is printed when the call is done."""
+    told = line(step.title)
+    if step.kind != "result":
+        told += f": {line(step.text)}" if step.text else ""
+        told += "" if step.data is msgspec.UNSET else f" {line(compact(step.data))}"
+    told = told if len(told) <= _LONGEST else f"{told[: _LONGEST - 3]}..."
+    arrow = "←" if step.speaker == "server" else "→"
+    return f"{arrow} {told}" + ("" if step.seconds is None else f", {duration(step.seconds)}")

@@ -14,11 +14,10 @@ import msgspec
 from click.exceptions import Exit
 
 from antiphon.cli import exit_codes
-from antiphon.cli.output import indented
 from antiphon.cli.target import header_option, holds_server, read_headers, read_target
 from antiphon.testing.answers import Script
 from antiphon.testing.report import FORMATS, render
-from antiphon.testing.report.escaping import counted, visible
+from antiphon.testing.report.escaping import counted, visible, visible_json
 from antiphon.testing.suite.document import SuiteBroken, nearest
 from antiphon.testing.suite.format import duration, schema
 from antiphon.testing.suite.loading import find_suites, load_all, loads
@@ -77,7 +76,7 @@ def _variables(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     del param
     if value:
-        click.echo(indented(schema()))
+        click.echo(visible_json(schema()))
         ctx.exit()
 
 

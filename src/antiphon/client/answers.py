@@ -203,12 +203,12 @@ def fitted(value: object, schema: JsonObject, key: str) -> JsonObject:
     if type(content) is not dict:
         raise CannotAnswer(f"The answer to {key!r} must be an object with the form's fields", key=key)
     try:
-        return _filler(msgspec.json.encode(schema))(content)
+        form = msgspec.json.encode(schema)
+        return (_known_filler(form) if len(form) <= _SHORT else _filler(form))(content)
     except ValueError as fault:
         raise CannotAnswer(f"The answer to {key!r} does not fit its form: {fault}", key=key) from None
 
 
-@functools.lru_cache(maxsize=256)
 def _filler(schema: bytes) -> Callable[[JsonObject], JsonObject]:
     """What fills in a form's defaults and checks the whole; ValueError when it does not fit."""
     from antiphon.shapes import form_of, raw_shape  # 60 ms that a client without forms need not pay
@@ -232,6 +232,11 @@ def _filler(schema: bytes) -> Callable[[JsonObject], JsonObject]:
         return filled
 
     return fill
+
+
+_SHORT = 4096
+"""Bytes that a form's schema may have to be kept for the next time: servers choose it, and it outlives the client."""
+_known_filler = functools.lru_cache(maxsize=64)(_filler)
 
 
 def _plain(value: object, key: str) -> Any:

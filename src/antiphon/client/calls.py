@@ -1,6 +1,7 @@
 """Calls that a server may answer with questions: the one driver of ``rounds``, and what a caller gives and gets."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any
 
@@ -9,9 +10,12 @@ import msgspec
 from antiphon.client.answers import response
 from antiphon.client.requests import OnProgress, Requests
 from antiphon.client.results import Pending, Result, check_call
-from antiphon.errors import CannotAnswer
+from antiphon.errors import CannotAnswer, Refused
 from antiphon.rounds.loop import Leg, Pause, Questions, Step, rounds
 from antiphon.types import JsonObject
+
+_INVALID_PARAMS = -32602
+_OF_THE_STATE = re.compile("request ?state", re.IGNORECASE)
 
 
 class RunningCall:
@@ -55,7 +59,11 @@ class RunningCall:
             if not isinstance(self._step, Leg):
                 self._step = self._steps.send(responses)
             assert isinstance(self._step, Leg)
-            result = await self._requests.send(self._method, self._step.params, self._progress, budget=self._budget)
+            params = self._step.params
+            try:
+                result = await self._requests.send(self._method, params, self._progress, budget=self._budget)
+            except Refused as fault:
+                raise _state_refused(fault) if "requestState" in params else fault from None
         try:
             step = self._step = self._steps.send(result)
         except StopIteration as end:
@@ -83,6 +91,20 @@ class RunningCall:
         """Tell the link that the call will not be resumed."""
         step = self._step
         self._requests.link.abandon(step.params.get("requestState") if isinstance(step, Leg) else step.state, why)
+
+
+def _state_refused(fault: Refused) -> Refused:
+    """Say what a refused state can mean: the server gives no reason, so that a prober learns nothing."""
+    if fault.code != _INVALID_PARAMS or not _OF_THE_STATE.search(fault.message):
+        return fault
+    told = (
+        f"{fault.message}. The server does not take this call up again: its token may have expired or been used, the"
+        " server may have another key or name now (ANTIPHON_KEYS), the call may have been changed, or another user"
+        " began the call. Resume it as that user, or begin it again."
+    )
+    made = Refused(told, code=fault.code, data=fault.data, status=fault.status, retry_after=fault.retry_after)
+    made.message = fault.message
+    return made
 
 
 def questions_of(step: Questions | Pause) -> JsonObject:

@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.client.results import CallResult
 from antiphon.errors import PeerBroken
-from antiphon.types import UNSET, JsonObject, Tool
+from antiphon.types import JsonObject, Tool
 from antiphon.wire.headers import HeaderParam, header_params
 from antiphon.wire.jsonrpc import encode
 
@@ -50,19 +50,22 @@ class Catalogue:
         self._outputs.pop(name, None)
         self._shapes.pop(name, None)
 
-    def check(self, name: str, result: CallResult) -> None:
+    def check(self, name: str, result: CallResult, *, is_structured: bool) -> None:
         """PeerBroken if a result is not what the tool's output schema promises (server/tools, Output Schema)."""
         schema = self._outputs.get(name)
         if schema is None or result.is_error:
             return
-        if result.structured is UNSET:
+        if not is_structured:
             raise PeerBroken(f"The result of {name} has no structured content, which its output schema promises")
         from antiphon.shapes import Mismatch, raw_shape  # 60 ms that only a promise costs
+        from antiphon.shapes.validation import TooLarge
 
         try:
             if name not in self._shapes:
                 self._shapes[name] = raw_shape(schema)
             self._shapes[name].read(result.structured)
+        except TooLarge as fault:
+            log.warning("the result of %r is not checked: %s", name, fault)
         except Mismatch as fault:
             raise PeerBroken(f"The result of {name} does not fit its output schema: {fault}") from None
         except ValueError as fault:
@@ -73,8 +76,11 @@ class Catalogue:
 # --- results kept for as long as the server allows (2026-07-28, server/utilities/caching) ---
 
 
-MOST = 256
-"""Results that are kept; the oldest make room."""
+MOST = 16 * 1024 * 1024
+"""Bytes of results that are kept; the oldest make room."""
+
+ENTRY = 500
+"""Bytes that a result takes beside its own."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -82,12 +88,13 @@ _decode = msgspec.json.Decoder().decode
 class Cache:
     """Fresh results by method and parameters. Kept as bytes, so that a caller cannot change them."""
 
-    __slots__ = ("_kept", "age")
+    __slots__ = ("_kept", "_size", "age")
 
     def __init__(self) -> None:
         self.age = 0
         """How often something has changed: what was asked for at another age may be stale when it comes."""
         self._kept: dict[bytes, tuple[float, bytes]] = {}
+        self._size = 0
 
     def get(self, method: str, params: JsonObject) -> JsonObject | None:
         kept = self._kept.get(_key(method, params))
@@ -100,13 +107,21 @@ class Cache:
         """Only a whole result has a lifetime, and only a positive one counts."""
         ttl = result.get("ttlMs")
         if type(ttl) is int and ttl > 0 and age == self.age:
-            if len(self._kept) >= MOST:
-                del self._kept[next(iter(self._kept))]
-            self._kept[_key(method, params)] = (monotonic() + ttl / 1000, encode(result))
+            key, kept = _key(method, params), encode(result)
+            self._forget(key)
+            self._kept[key] = (monotonic() + ttl / 1000, kept)
+            self._size += len(key) + len(kept) + ENTRY
+            while self._size > MOST:
+                self._forget(next(iter(self._kept)))
+
+    def _forget(self, key: bytes) -> None:
+        if (kept := self._kept.pop(key, None)) is not None:
+            self._size -= len(key) + len(kept[1]) + ENTRY
 
     def clear(self) -> None:
         self.age += 1
         self._kept.clear()
+        self._size = 0
 
 
 def _key(method: str, params: JsonObject) -> bytes:

@@ -124,7 +124,7 @@ class Requests:
         """The result of a call that took so many requests, checked; PeerBroken if it is malformed."""
         made = read_result(method, result, count)
         if isinstance(made, CallResult):
-            self._catalogue.check(params["name"], made)
+            self._catalogue.check(params["name"], made, is_structured="structuredContent" in result)
         elif isinstance(made, ReadResult) and count == 1:
             # server/utilities/caching, Cache Key: never a result that depends on answers.
             self.cache.keep(method, params, result, age)
@@ -172,18 +172,22 @@ class Requests:
     def _mirrored(self, method: str, params: JsonObject) -> Mapping[str, str]:
         """streamable-http, Request Metadata: the headers that repeat the body."""
         target = METHODS[method].target
-        headers = _standard(method, None if target is None else params[target])
+        name = None if target is None else params[target]
+        headers = (_known_standard if name is None or len(name) <= _SHORT else _standard)(method, name)
         if method == "tools/call" and (mirrored := self._catalogue.headers.get(params["name"])):
             return {**headers, **encode_params(mirrored, params.get("arguments") or {})}
         return headers
 
 
-@functools.lru_cache(maxsize=1024)
 def _standard(method: str, name: str | None) -> Mapping[str, str]:
     headers = {"MCP-Protocol-Version": REVISION, "Mcp-Method": method}
     if name is not None:
         headers["Mcp-Name"] = encode_value(name)
     return MappingProxyType(headers)
+
+
+_SHORT = 256
+_known_standard = functools.lru_cache(maxsize=1024)(_standard)
 
 
 def typed(value: object, type_: Any, method: str) -> Any:

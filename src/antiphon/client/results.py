@@ -6,7 +6,7 @@ import msgspec
 
 from antiphon.errors import CallFailed, PeerBroken
 from antiphon.rounds.loop import is_request
-from antiphon.types import UNSET, Content, Contents, Implementation, JsonObject, Message, Text
+from antiphon.types import Content, Contents, Implementation, JsonObject, Message, Text
 from antiphon.wire.revisions import METHODS, SERVER_INFO
 
 
@@ -27,7 +27,8 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """A tool's result."""
 
     content: list[Content] = []
-    structured: Any = msgspec.field(name="structuredContent", default=UNSET)
+    structured: Any = msgspec.field(name="structuredContent", default=None)
+    """None if there is none, or if it is null."""
     is_error: bool = msgspec.field(name="isError", default=False)
     meta: JsonObject = msgspec.field(name="_meta", default_factory=dict)
     rounds: int = 1

@@ -168,13 +168,9 @@ class FormQuestion(Question):
 
 def form_print(form: Form, message: str, key: str | None) -> bytes:
     """Return a form's fingerprint. Every round needs it, so those of short messages are cached."""
-    return _known_print(form, message, key) if len(message) <= _SHORT else _form_print(form, message, key)
-
-
-def _form_print(form: Form, message: str, key: str | None) -> bytes:
     if form.stamp is None:
         form.stamp = blake2b(_encode(form.schema), digest_size=16).digest()
-    return _keyed(blake2b(form.stamp + message.encode(errors="surrogatepass"), digest_size=8).digest(), key)
+    return (_known_print if len(message) <= _SHORT else _print)(form.stamp, message, key)
 
 
 def _keyed(digest: bytes, key: str | None) -> bytes:
@@ -182,7 +178,11 @@ def _keyed(digest: bytes, key: str | None) -> bytes:
     return digest if key is None else blake2b(digest + key.encode(errors="surrogatepass"), digest_size=8).digest()
 
 
-_known_print = lru_cache(maxsize=1024)(_form_print)
+def _print(stamp: bytes, message: str, key: str | None) -> bytes:
+    return _keyed(blake2b(stamp + message.encode(errors="surrogatepass"), digest_size=8).digest(), key)
+
+
+_known_print = lru_cache(maxsize=1024)(_print)
 
 
 def form_recalled(form: Form, raw: JsonObject) -> Answer[Any]:

@@ -31,6 +31,9 @@ import msgspec
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+CLOCK_SKEW: Final = 60.0
+"""Seconds by which the clocks of instances may differ: so long after its end, what a token was used for is known."""
+
 Reason = Literal["malformed", "wrong version", "too large", "unknown key", "forged", "expired", "already used"]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from concurrent.futures import CancelledError
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -41,6 +41,14 @@ from antiphon.wire.revisions import CLIENT_INFO, LOG_LEVEL, PROGRESS_TOKEN
 T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    # A Context without a type in brackets stays valid under strict settings.
+    State = TypeVarWithDefault("State", default=Any)
+else:
+    State = TypeVar("State")
 
 
 class Peer:
@@ -86,8 +94,11 @@ class Headers(Mapping[str, str]):
         return len(self._raw)
 
 
-class Context:
-    """What a handler knows of its call, and how it asks, reports and remembers."""
+class Context(Generic[State]):
+    """What a handler knows of its call, and how it asks, reports and remembers.
+
+    ``Context[Database]`` says that the lifespan yields a Database.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -154,9 +165,10 @@ class Context:
         return self._run.call.revision
 
     @property
-    def lifespan(self) -> Any:
+    def lifespan(self) -> State:
         """What the server's lifespan yielded."""
-        return self._run.server.state
+        state: State = self._run.server.state
+        return state
 
     @property
     def round(self) -> int:
@@ -220,6 +232,10 @@ class Context:
     ) -> Coroutine[Any, Any, Answer[T]]: ...
     @overload
     def elicit(
+        self, message: str, shape: "TypeForm[T]", *, key: str | None = None, ttl: float | None = None
+    ) -> Coroutine[Any, Any, Answer[T]]: ...
+    @overload
+    def elicit(
         self, message: str, shape: object, *, key: str | None = None, ttl: float | None = None
     ) -> Coroutine[Any, Any, Answer[Any]]: ...
     def elicit(
@@ -280,6 +296,8 @@ class Context:
     @overload
     def accepted(self, key: str, shape: type[T]) -> T | None: ...
     @overload
+    def accepted(self, key: str, shape: "TypeForm[T]") -> T | None: ...
+    @overload
     def accepted(self, key: str, shape: object) -> Any: ...
     def accepted(self, key: str, shape: object) -> Any:
         """The accepted answer under a key, typed; None while it is missing, declined, cancelled or invalid."""
@@ -299,6 +317,8 @@ class Context:
 
     @overload
     def state(self, shape: type[T]) -> T | None: ...
+    @overload
+    def state(self, shape: "TypeForm[T]") -> T | None: ...
     @overload
     def state(self, shape: object = Any) -> Any: ...
     def state(self, shape: object = Any) -> Any:
@@ -336,14 +356,18 @@ class Context:
         return SyncContext(self, self._run)
 
     async def _now(self) -> datetime:
-        return datetime.fromtimestamp(float(steps.remembered(self._run, "now", self._run.server.clock)), UTC)
+        return datetime.fromtimestamp(float(await steps.remembered(self._run, "now", self._run.server.clock)), UTC)
 
     async def _random(self) -> float:
-        return float(steps.remembered(self._run, "random", lambda: (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)))
+        return float(await steps.remembered(self._run, "random", _random))
 
     def _made(self, verb: str, function: Callable[..., Coroutine[Any, Any, R]], *arguments: Any) -> Asking[R]:
         """A coroutine that must be awaited."""
         return Asking(verb, self._run.unawaited, lambda: function(*arguments).__await__())
+
+
+def _random() -> float:
+    return (int.from_bytes(os.urandom(7)) >> 3) / (1 << 53)
 
 
 class SyncContext:
@@ -358,6 +382,10 @@ class SyncContext:
     @overload
     def elicit(
         self, message: str, shape: type[T], *, key: str | None = None, ttl: float | None = None
+    ) -> Answer[T]: ...
+    @overload
+    def elicit(
+        self, message: str, shape: "TypeForm[T]", *, key: str | None = None, ttl: float | None = None
     ) -> Answer[T]: ...
     @overload
     def elicit(

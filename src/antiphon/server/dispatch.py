@@ -1,6 +1,7 @@
 """The Service: what a server offers, and the one place where a request becomes an answer."""
 
 import asyncio
+import inspect
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
@@ -20,6 +21,7 @@ from antiphon.errors import (
     ToolError,
     UnstableQuestion,
 )
+from antiphon.http.exchange import Application, Scope
 from antiphon.rounds.journal import RoundEnds, raw_input_required
 from antiphon.rounds.token import (
     Codec,
@@ -30,17 +32,18 @@ from antiphon.server.change_log import ChangeLog
 from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
-from antiphon.server.handler import told_by
+from antiphon.server.handler import label, told_by
 from antiphon.server.low_level import raw_route
 from antiphon.server.protection import Protection
 from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
-from antiphon.server.steps import SharedSteps
+from antiphon.server.shared_steps import SharedSteps
 from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.store import Store
+from antiphon.tracebacks import from_own_frame
 from antiphon.types import Icon, Implementation, JsonObject
 from antiphon.wire import jsonrpc
 from antiphon.wire.call import unknown_method
@@ -61,6 +64,7 @@ class Middleware(Protocol):
     def __call__(self, ctx: Context, proceed: Proceed, /) -> Awaitable[JsonObject]: ...
 
 
+Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
@@ -85,6 +89,8 @@ class Service(Registry):
         shim: bool = True,
         max_rounds: int = 10,
         ask_timeout: float | None = None,
+        principal: Principal | None = None,
+        fallback: Application | None = None,
         threads: int = 64,
         auth: Protection | None = None,
         clock: Callable[[], float] = time.time,
@@ -108,7 +114,7 @@ class Service(Registry):
         )
         self.instructions = instructions
         self.auth = auth
-        self.is_private = auth is not None
+        self.is_private = auth is not None or principal is not None
         """Whether who asks can matter, so that no cache may share what is listed."""
         self.clock = clock
         self.state: Any = None
@@ -116,7 +122,11 @@ class Service(Registry):
         """Whether handlers that ask by returning are run again for clients that can only be asked in the middle."""
         self.max_rounds = max_rounds
         self.ask_timeout = ask_timeout
-        self.tokens = Tokens(seal, clock)
+        self.principal = principal
+        """Says who is authenticated, from the ASGI scope of a request."""
+        self.fallback = fallback
+        """The ASGI application for every path but the endpoint's."""
+        self.tokens = Tokens(seal, clock, name)
         self.store: Store = MemoryStore()
         self.has_shared_store = False
         self.shared_steps: SharedSteps | None = None
@@ -152,12 +162,20 @@ class Service(Registry):
 
     def middleware(self, function: Middleware) -> Middleware:
         """Put a function around every request; the first registered is the outermost."""
+        try:
+            inspect.signature(function).bind(None, None)
+        except TypeError:
+            raise TypeError(
+                f"{label(function)} must take a Context and proceed: async def timed(ctx, proceed)"
+            ) from None
         self._middleware.append(function)
         self._route()
         return function
 
     def on(self, method: str) -> Callable[[Function], Function]:
         """The low level: serve a method yourself, ``fn(params)`` to result, with a Context if it takes one."""
+        if not isinstance(method, str):
+            raise TypeError(f'on() takes a method, got {method!r}: write @app.on("tools/list")')
         if method == "server/discover" or method.startswith("notifications/"):
             raise ValueError(f"{method} is not yours to serve")
 
@@ -183,7 +201,7 @@ class Service(Registry):
         """Keep in this store what must outlive a request; before anything is served."""
         self.store = store
         self.has_shared_store = not isinstance(store, MemoryStore)
-        self.shared_steps = SharedSteps(store, self.tokens.ttl + 60)
+        self.shared_steps = SharedSteps(store, self.tokens.ttl)
         self.subscriptions.changes = None
 
     @property
@@ -318,7 +336,7 @@ class Service(Registry):
             return dialect.refuse(message, error)
         finally:
             if run is not None:
-                run.over = True
+                run.over, run.context = True, None  # a context holds its run
         if log.isEnabledFor(logging.INFO) and run is not None:
             log.info("%s %s", run, result["resultType"], extra=run.facts(result["resultType"]))
         return 200, reply
@@ -470,7 +488,7 @@ def _as_error(fault: BaseException, run: Run | None) -> ProtocolError:
     # A cancellation that was not requested comes from inside: the handler awaited something that was cancelled.
     own = isinstance(fault, asyncio.CancelledError) and task is not None and not task.cancelling()
     if not isinstance(fault, asyncio.CancelledError | GeneratorExit) or own:
-        log.error("%s failed", run or "a request", exc_info=fault, extra=_facts(run))
+        log.error("%s failed", run or "a request", exc_info=from_own_frame(fault), extra=_facts(run))
         return InternalError()
     raise fault
 

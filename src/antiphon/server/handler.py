@@ -3,7 +3,8 @@
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any, NoReturn
+from types import UnionType
+from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
 from antiphon.errors import CannotAsk, ProtocolError, ToolError, UserRefused
 from antiphon.rounds.ask import Question
@@ -24,11 +25,11 @@ class Handler:
     __slots__ = ("asked", "context", "function", "hidden", "is_async", "is_plain")
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{label(function)} is a generator; return the whole result, for example as a list")
+        _check_callable(function)
         hints = hints_of(function)
         parameters = inspect.signature(function).parameters
-        contexts = [name for name in parameters if hints.get(name) is Context]
+        _check_annotations(function, [name for name in parameters if name not in hints])
+        contexts = [name for name in parameters if _is_context(hints.get(name))]
         if len(contexts) > 1:
             raise TypeError(f"{label(function)} takes the Context twice: {', '.join(contexts)}")
         self.function = function
@@ -65,6 +66,8 @@ class Handler:
                 if signal is None:
                     raise
                 raise signal from None
+            # Its frames hold the signal, too: without this, only the garbage collector would free the run.
+            (signal or fault).__traceback__ = None
             value = None
         else:
             if run.settling is not None:
@@ -131,7 +134,37 @@ class Handler:
 
 
 def label(function: Callable[..., Any]) -> str:
-    return f"{getattr(function, '__qualname__', function)}()"
+    named = getattr(function, "func", function)  # of a partial
+    return f"{getattr(named, '__qualname__', type(named).__qualname__)}()"
+
+
+def _check_callable(function: object) -> None:
+    if isinstance(function, classmethod):
+        raise TypeError(f"{label(function.__func__)} is a classmethod: register it when its class is complete")
+    if not callable(function):
+        raise TypeError(f"{function!r} is not a function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{label(function)} is a generator; return the whole result, for example as a list")
+
+
+def _check_annotations(function: Callable[..., Any], bare: list[str]) -> None:
+    """Refuse parameters that would be asked of the model, but are meant for an object or the Context."""
+    if bare and bare[0] in {"self", "cls"}:
+        raise TypeError(f"{label(function)} is a method: register it on an object, as in app.add_tool(shop.add)")
+    for name in {"ctx", "context"}.intersection(bare):
+        raise TypeError(
+            f"{label(function)}: the parameter {name!r} has no annotation: write {name}: Context,"
+            " or its own type if clients are to send it"
+        )
+
+
+def _is_context(hint: Any) -> bool:
+    """Whether an annotation is a Context: of a state, with notes, or optional."""
+    if get_origin(hint) is Annotated:
+        return _is_context(get_args(hint)[0])
+    if get_origin(hint) in {Union, UnionType}:
+        return any(map(_is_context, get_args(hint)))
+    return (get_origin(hint) or hint) is Context
 
 
 def _ends_round(fault: BaseException, run: Run) -> bool:

@@ -9,7 +9,7 @@ from antiphon.errors import InvalidParams
 from antiphon.server.completion import options_of
 from antiphon.server.handler import Handler
 from antiphon.server.run import Run
-from antiphon.server.tools import checked_name, content_blocks
+from antiphon.server.tools import checked_name, content_blocks, typed
 from antiphon.shapes import MISSING, Mismatch, signature_of
 from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, PromptResult
 
@@ -17,7 +17,7 @@ from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, Pr
 class PromptEntry:
     """A registered prompt: how it is listed, and how it is filled in."""
 
-    __slots__ = ("_read", "function", "handler", "name", "options", "prompt")
+    __slots__ = ("_read", "handler", "name", "options", "prompt")
 
     def __init__(
         self,
@@ -29,13 +29,14 @@ class PromptEntry:
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
     ) -> None:
-        self.name = checked_name(function.__name__ if name is None else name, function)
-        self.function = function
         self.handler = Handler(function)
+        self.name = checked_name(name, function)
         signature = signature_of(function, skip=self.handler.hidden)
         self._read = signature.read
         self.options = {item.name: options_of(item.annotation) for item in signature.parameters}
-        self.prompt = Prompt(
+        self.prompt = typed(
+            Prompt,
+            function,
             name=self.name,
             title=title,
             description=description or signature.description,
@@ -43,7 +44,7 @@ class PromptEntry:
                 PromptArgument(name=item.name, description=item.description, required=item.default is MISSING)
                 for item in signature.parameters
             ),
-            icons=tuple(icons) or None,
+            icons=icons,
             meta=meta,
         )
 

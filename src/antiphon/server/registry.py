@@ -9,7 +9,7 @@ from antiphon.errors import InvalidParams, ResourceNotFound
 from antiphon.server.completion import Completer
 from antiphon.server.handler import Handler
 from antiphon.server.prompts import PromptEntry
-from antiphon.server.resources import ResourceEntry
+from antiphon.server.resources import ResourceEntry, checked_uri
 from antiphon.server.subscriptions import Kind, Subscriptions
 from antiphon.server.tools import ToolEntry
 from antiphon.types import Annotations, Icon, JsonObject, Scope, ToolAnnotations
@@ -36,9 +36,8 @@ class Registry:
     @overload
     def tool(
         self,
-        /,
-        *,
         name: str | None = None,
+        *,
         title: str | None = None,
         description: str | None = None,
         input_schema: JsonObject | None = None,
@@ -48,14 +47,9 @@ class Registry:
         meta: JsonObject | None = None,
         scopes: Sequence[str] = (),
     ) -> Callable[[Function], Function]: ...
-    def tool(self, function: Any = None, /, **about: Any) -> Any:
-        """Make a function a tool: ``@app.tool`` or ``@app.tool(title=...)``."""
-
-        def register(function: Function) -> Function:
-            self.add_tool(function, **about)
-            return function
-
-        return register if function is None else register(function)
+    def tool(self, *first: Any, **about: Any) -> Any:
+        """Make a function a tool: ``@app.tool``, ``@app.tool("name")`` or ``@app.tool(title=...)``."""
+        return _decorated(self.add_tool, first, about)
 
     def add_tool(self, function: Callable[..., Any], *, scopes: Sequence[str] = (), **about: Any) -> None:
         """Add a tool, also while serving; listeners are told. On a protected server, its callers need ``scopes``."""
@@ -73,23 +67,17 @@ class Registry:
     @overload
     def prompt(
         self,
-        /,
-        *,
         name: str | None = None,
+        *,
         title: str | None = None,
         description: str | None = None,
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
         scopes: Sequence[str] = (),
     ) -> Callable[[Function], Function]: ...
-    def prompt(self, function: Any = None, /, **about: Any) -> Any:
+    def prompt(self, *first: Any, **about: Any) -> Any:
         """Make a function a prompt."""
-
-        def register(function: Function) -> Function:
-            self.add_prompt(function, **about)
-            return function
-
-        return register if function is None else register(function)
+        return _decorated(self.add_prompt, first, about)
 
     def add_prompt(self, function: Callable[..., Any], *, scopes: Sequence[str] = (), **about: Any) -> None:
         entry = PromptEntry(function, **about)
@@ -121,6 +109,7 @@ class Registry:
         scopes: Sequence[str] = (),
     ) -> Callable[[Function], Function]:
         """Make a function a resource; variables in braces make it a template of many (RFC 6570)."""
+        checked_uri(uri)
 
         def register(function: Function) -> Function:
             self.add_resource(
@@ -158,25 +147,24 @@ class Registry:
     def complete(self, target: str | Callable[..., Any], argument: str) -> Callable[[Function], Function]:
         """Suggest values for an argument of a prompt, or a variable of a template.
 
-        ``target`` is the prompt's name or function, or the template's URI.
+        ``target`` is the prompt's name, the template's URI, or the function of either.
         """
-        key = target if isinstance(target, str) else self._name_of(target)
-        known = self._prompts.get(key) or self._templates.get(key)
-        if known is None:
-            raise ValueError(f"There is no prompt or resource template {key!r} to complete: register it first")
-        if argument not in known.options:
-            raise ValueError(f"{key!r} has no argument {argument!r}: expected {', '.join(known.options) or 'none'}")
+        entries: dict[str, PromptEntry | ResourceEntry] = {**self._templates, **self._prompts}
+        found = {key: entry for key, entry in entries.items() if target in (key, entry.handler.function)}
+        if not found:
+            told = getattr(target, "__name__", target)
+            raise ValueError(f"There is no prompt or resource template {told!r} to complete: register it first")
+        for key, entry in found.items():
+            if argument not in entry.options:
+                raise ValueError(f"{key!r} has no argument {argument!r}: expected {', '.join(entry.options) or 'none'}")
 
         def register(function: Function) -> Function:
-            self._completers[key, argument] = Completer(function)
+            for key in found:
+                self._completers[key, argument] = Completer(function)
             self._features.add("completions")
             return function
 
         return register
-
-    def _name_of(self, function: Callable[..., Any]) -> str:
-        named = (entry.name for entry in self._prompts.values() if entry.function is function)
-        return next(named, getattr(function, "__name__", str(function)))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -273,6 +261,22 @@ class Registry:
     def _offer(self, kind: Kind) -> None:
         self._features.add(kind)
         self.changed(kind)
+
+
+def _decorated(add: Callable[..., None], first: tuple[Any, ...], about: dict[str, Any]) -> Any:
+    """Serve a decorator with and without parentheses: ``first`` is the function, or the name it shall have."""
+    if len(first) > 1:
+        raise TypeError(f"A decorator takes one name, or the function: got {len(first)} arguments")
+
+    def register(function: Function) -> Function:
+        add(function, **about)
+        return function
+
+    if first and first[0] is not None and not isinstance(first[0], str):
+        return register(first[0])
+    if first:
+        about = {"name": first[0], **about}
+    return register
 
 
 def _insert(registry: dict[str, Any], key: str, entry: object, kind: str) -> None:

@@ -9,7 +9,8 @@ from antiphon.errors import ResourceNotFound
 from antiphon.server.completion import options_of
 from antiphon.server.handler import Handler, label
 from antiphon.server.run import Run
-from antiphon.shapes import Mismatch, signature_of
+from antiphon.server.tools import typed
+from antiphon.shapes import Mismatch, name_of, signature_of
 from antiphon.types import (
     Annotations,
     Contents,
@@ -44,7 +45,7 @@ class ResourceEntry:
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
     ) -> None:
-        self.key = uri
+        self.key = checked_uri(uri)
         self.mime_type = mime_type
         self._ttl = int(ttl * 1000)
         self._scope = scope
@@ -60,21 +61,22 @@ class ResourceEntry:
                 f"{label(function)} takes {_listed(taken)}, but the URI {uri!r} has {_listed(set(template.variables))}"
             )
         self.options = {item.name: options_of(item.annotation) for item in signature.parameters}
+        own = name_of(function)
         about: dict[str, Any] = {
-            "name": name or function.__name__,
+            "name": name or (own if own != "<lambda>" else uri),
             "title": title,
             "description": description or signature.description,
             "mime_type": mime_type,
             "annotations": annotations,
-            "icons": tuple(icons) or None,
+            "icons": icons,
             "meta": meta,
         }
         self.template = template if template.variables else None
         self.resource: Resource | ResourceTemplate
         if self.template is None:
-            self.resource = Resource(uri=uri, size=size, **about)
+            self.resource = typed(Resource, function, uri=uri, size=size, **about)
         else:
-            self.resource = ResourceTemplate(uri_template=uri, **about)
+            self.resource = typed(ResourceTemplate, function, uri_template=uri, **about)
 
     async def read(self, run: Run, variables: dict[str, Any]) -> Any:
         """Serve resources/read."""
@@ -118,6 +120,12 @@ class ResourceEntry:
         if item.mime_type is None and self.mime_type is not None:
             wire["mimeType"] = self.mime_type
         return wire
+
+
+def checked_uri(uri: object) -> str:
+    if not isinstance(uri, str):
+        raise TypeError(f'A resource needs a URI, got {uri!r}: write @app.resource("note://{{id}}")')
+    return uri
 
 
 def _listed(names: set[str]) -> str:

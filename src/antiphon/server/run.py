@@ -57,9 +57,11 @@ class Channel:
 
 
 class StepsOnce(Protocol):
-    """Runs a step once per key, across instances."""
+    """Runs a step once per identity, across instances."""
 
-    async def once(self, key: str, run: Callable[[], Awaitable[bytes]], ttl: float) -> bytes: ...
+    async def first(self, identity: str, value: bytes, ttl: float) -> bytes: ...
+
+    async def once(self, identity: str, run: Callable[[], Awaitable[bytes]], ttl: float, *, label: str) -> bytes: ...
 
 
 class StepObserver(Protocol):
@@ -111,8 +113,10 @@ class Run:
     """The last progress that was reported."""
     over = False
     """Whether the run has ended: nothing more is asked, sent or recorded."""
+    brought: bytes | None = None
+    """The journal in the token that this request brought, as it was packed."""
     expires = 0.0
-    """When the token that this request brought expires."""
+    """When that token expires."""
     asking: JsonObject | None = None
     """The result that ended a round of this run."""
     context: Any = None

@@ -2,21 +2,17 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from antiphon.rounds.journal import RoundEnds
-from antiphon.server.run import Run, current_step
+from antiphon.rounds.step_identity import step_identity
+from antiphon.server.run import Run, StepsOnce, current_step
 from antiphon.shapes import Mismatch, hints_of, shape_of
-from antiphon.stores.store import Store
 
-LEASE = 30.0
-"""Seconds that a claim lives without renewal: so long a crashed instance keeps others waiting."""
-_FIRST_LOOK, _LAST_LOOK = 0.01, 0.25
 _UNOBSERVED = nullcontext()
 
 
@@ -31,7 +27,7 @@ async def step(run: Run, key: str, fn: Callable[..., Any], args: Any, kwargs: An
     return _recall(key, fn, recorded)
 
 
-def remembered(run: Run, base: str, make: Callable[[], float]) -> Any:
+async def remembered(run: Run, base: str, make: Callable[[], float]) -> Any:
     """A value that is made once; several in one run are told apart by their order."""
     base = key = f":{base}"  # a colon first: no key that a user would choose
     count = 1
@@ -42,7 +38,10 @@ def remembered(run: Run, base: str, make: Callable[[], float]) -> Any:
     steps = run.conversation().journal.steps
     if key not in steps:
         with _observed(run, base):
-            steps[key] = msgspec.json.encode(make())
+            made, shared = msgspec.json.encode(make()), _shared(run)
+            if shared is not None:
+                made = await _guarded(run, shared.first(_identity(run, key), made, _time_left(run)))
+            steps[key] = made
     return msgspec.json.decode(steps[key])
 
 
@@ -85,16 +84,29 @@ async def _record(run: Run, key: str, fn: Callable[..., Any], args: Any, kwargs:
                 value = await value
         return _store(key, value)
 
-    journal = run.conversation().journal
-    shared = run.server.shared_steps if journal.round > 1 else None
+    shared = _shared(run)
     with _observed(run, key):
         if shared is None:
             recorded = await once()
         else:
-            # A copy of this leg may arrive as long as its token lives.
-            recorded = await shared.once(f"{journal.flow.hex()}:{key}", once, run.expires - run.server.clock())
-    journal.steps[key] = recorded
+            recorded = await shared.once(_identity(run, key, args, kwargs), once, _time_left(run), label=key)
+    run.conversation().journal.steps[key] = recorded
     return recorded
+
+
+def _shared(run: Run) -> StepsOnce | None:
+    """What shares steps with other instances; None on a first round, which has no token to know a copy of it by."""
+    return None if run.brought is None else run.server.shared_steps
+
+
+def _identity(run: Run, key: str, args: Any = (), kwargs: Any = None) -> str:
+    assert run.brought is not None
+    return step_identity(run.brought, run.conversation().arrived, key, args, kwargs or {})
+
+
+def _time_left(run: Run) -> float:
+    """Seconds for which a copy of this request may arrive."""
+    return run.expires - run.server.clock()
 
 
 def _store(key: str, value: object) -> bytes:
@@ -120,55 +132,10 @@ def _recall(key: str, fn: Callable[..., Any], recorded: bytes) -> Any:
         raise TypeError(f"The result of step {key!r} does not fit {fn!r}'s return annotation: {fault}") from None
 
 
-@lru_cache(maxsize=512)
 def _returns(fn: Callable[..., Any]) -> object | None:
+    # Not cached: a function that a handler defines holds what its call holds, and a cache would keep it all.
     try:
         annotation = hints_of(fn).get("return")
     except TypeError:
         return None
     return None if annotation is Any or annotation is type(None) else annotation
-
-
-class SharedSteps:
-    """Runs a step once per key, across instances: a request that arrives twice, anywhere, runs each step once."""
-
-    __slots__ = ("_store", "_tasks", "_ttl")
-
-    def __init__(self, store: Store, ttl: float) -> None:
-        self._store = store
-        self._ttl = ttl
-        self._tasks: set[asyncio.Task[bytes]] = set()
-
-    async def once(self, key: str, run: Callable[[], Awaitable[bytes]], ttl: float = 0) -> bytes:
-        claim, done = f"antiphon:step:{key}", f"antiphon:done:{key}"
-        pause = _FIRST_LOOK
-        while True:
-            recorded = await self._store.get(done)
-            if recorded is not None:
-                return recorded
-            if await self._store.add(claim, ttl=LEASE):
-                # Another instance may have finished between the look and the claim.
-                return await self._store.get(done) or await self._outliving(self._run(claim, done, run, ttl))
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LAST_LOOK)
-
-    async def _outliving(self, run: Coroutine[object, object, bytes]) -> bytes:
-        """Run to the end even if the request that began it is cancelled: the effect must not be left unrecorded."""
-        task = asyncio.ensure_future(run)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
-
-    async def _run(self, claim: str, done: str, run: Callable[[], Awaitable[bytes]], ttl: float) -> bytes:
-        task = asyncio.ensure_future(run())
-        try:
-            while not task.done():
-                await asyncio.wait({task}, timeout=LEASE / 3)
-                if not task.done():
-                    await self._store.put(claim, b"", ttl=LEASE)
-            recorded = task.result()
-            await self._store.put(done, recorded, ttl=max(self._ttl, ttl))
-        finally:
-            task.cancel()
-            await self._store.take(claim)
-        return recorded

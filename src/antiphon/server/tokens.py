@@ -7,6 +7,7 @@ from collections.abc import Callable
 from antiphon.errors import InternalError, StateRefused
 from antiphon.rounds.journal import Conversation, Journal
 from antiphon.rounds.token import (
+    CLOCK_SKEW,
     Codec,
     Guard,
     Seal,
@@ -28,10 +29,11 @@ log = logging.getLogger("antiphon")
 class Tokens:
     """Seals and opens with the keys of a server: its own, those of ANTIPHON_KEYS, or one of this process."""
 
-    def __init__(self, seal: Seal | SignedState | Codec | None, clock: Callable[[], float]) -> None:
+    def __init__(self, seal: Seal | SignedState | Codec | None, clock: Callable[[], float], name: str) -> None:
         self._clock = clock
         self._warn_of_key = False
         self._guard: Guard = guard_of(self._keyed(Seal() if seal is None else seal))
+        self._audience = name if self._guard.audience is None else self._guard.audience
 
     @property
     def ttl(self) -> float:
@@ -55,13 +57,13 @@ class Tokens:
             opened = self._guard.open(token, bound_to=self._bound(run), now=self._clock())
             journal = Journal.unpack(opened.payload)
             if self._guard.single_use and not again:
-                left = max(opened.expires - self._clock(), 1)
-                if not await store.add(f"antiphon:used:{opened.id.hex()}", ttl=left):
+                left = max(opened.expires - self._clock(), 0)
+                if not await store.add(f"antiphon:used:{opened.id.hex()}", ttl=left + CLOCK_SKEW):
                     raise SealBroken("already used")
         except (SealBroken, ValueError) as fault:
             log.warning("requestState refused for %s %r: %s", call.method, call.name, fault)
             raise StateRefused from None
-        run.expires = opened.expires
+        run.brought, run.expires = opened.payload, opened.expires
         run.talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)
 
     def close(self, run: Run) -> JsonObject:
@@ -96,7 +98,7 @@ class Tokens:
             method=call.method,
             name=call.name,
             arguments=call.params.get("arguments") if call.arguments is None else call.arguments,
-            audience=self._guard.audience,
+            audience=self._audience,
             principal=call.principal,
         )
 

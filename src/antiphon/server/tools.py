@@ -5,7 +5,7 @@ import logging
 import re
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -14,7 +14,7 @@ from antiphon.rounds.journal import InputRequired
 from antiphon.rounds.token import as_they_are
 from antiphon.server.handler import RETURNED, Handler, label, told_by
 from antiphon.server.run import Run
-from antiphon.shapes import Mismatch, Shape, describe, hints_of, raw_shape, shape_of, signature_of
+from antiphon.shapes import Mismatch, Shape, describe, hints_of, name_of, raw_shape, shape_of, signature_of
 from antiphon.types import (
     CONTENT_TYPES,
     UNSET,
@@ -30,6 +30,8 @@ from antiphon.types import (
 from antiphon.wire.headers import check_params, header_params
 
 log = logging.getLogger("antiphon")
+
+Listed = TypeVar("Listed", bound=msgspec.Struct)
 
 # server/tools, Tool Names.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
@@ -56,8 +58,8 @@ class ToolEntry:
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
     ) -> None:
-        self.name = checked_name(function.__name__ if name is None else name, function)
         self.handler = Handler(function)
+        self.name = checked_name(name, function)
         self._read: Callable[[dict[str, Any]], Any]
         self._whole: str | None
         self._known: dict[str, bool] | None
@@ -72,14 +74,16 @@ class ToolEntry:
         self._headers = header_params(schema)
         self._holds = input_schema is not None or _may_hold_more(function, schema)
         self._output: Shape | None = raw_shape(output_schema) if output_schema else _output_of(function)
-        self.tool = Tool(
+        self.tool = typed(
+            Tool,
+            function,
             name=self.name,
             title=title,
             description=description or told,
             input_schema=schema,
             output_schema=None if self._output is None else self._output.schema,
             annotations=annotations,
-            icons=tuple(icons) or None,
+            icons=icons,
             meta=meta,
         )
 
@@ -163,7 +167,21 @@ class ToolEntry:
         return result
 
 
-def checked_name(name: str, function: Callable[..., Any]) -> str:
+def typed(kind: type[Listed], function: Callable[..., Any], *, icons: Sequence[Icon], **about: Any) -> Listed:
+    """Return what is told to clients of a function; TypeError if a part of it is not of its type."""
+    told = {"icons": icons or None, **about}
+    try:
+        fields = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
+        return msgspec.convert({fields[name]: msgspec.to_builtins(value) for name, value in told.items()}, kind)
+    except (TypeError, msgspec.ValidationError) as fault:
+        raise TypeError(f"{label(function)}: {fault}") from None
+
+
+def checked_name(name: str | None, function: Callable[..., Any]) -> str:
+    """Return the name of a tool or a prompt: the given one, else the function's."""
+    name = name_of(function) if name is None else name
+    if name == "<lambda>":
+        raise ValueError("a lambda has no name: pass name=")
     if not _NAME.match(name):
         raise ValueError(
             f"{label(function)}: {name!r} is no valid name: use 1 to 128 of A-Z, a-z, 0-9, '_', '-' and '.'"

@@ -6,7 +6,7 @@ from antiphon.shapes.form import Form, Several, form_of
 from antiphon.shapes.mismatch import Mismatch
 from antiphon.shapes.records import MISSING
 from antiphon.shapes.schema import Shape, raw_shape, shape_of
-from antiphon.shapes.signature import Parameter, Signature, describe, signature_of
+from antiphon.shapes.signature import Parameter, Signature, describe, name_of, signature_of
 
 __all__ = [
     "MISSING",
@@ -23,6 +23,7 @@ __all__ = [
     "describe",
     "form_of",
     "hints_of",
+    "name_of",
     "raw_shape",
     "shape_of",
     "signature_of",

@@ -337,7 +337,12 @@ def form_of(shape: object, *, field: str = "value") -> Form:
     except TypeError:
         return _form(shape, field)
     # The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
-    return _known(shape, repr(shape), field)
+    text = repr(shape)
+    return _known(shape, text, field) if len(text) <= _SHORT else _form(shape, field)
+
+
+_SHORT = 1000
+"""Characters of a shape that is kept: options that a handler has found may be many, and never come again."""
 
 
 @functools.lru_cache(maxsize=1024)

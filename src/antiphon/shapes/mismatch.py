@@ -36,6 +36,25 @@ class Mismatch(ValueError):
         """Return the same problem, as seen from the value that holds this one at `path`."""
         return Mismatch(self.problem, _joined(path, self.path))
 
+    def told(self) -> "Mismatch":
+        return self
+
+
+class Misfit(ValueError):
+    """A value does not fit, and why is not yet worked out: another member of a union may take it."""
+
+    def __init__(self, tell: Callable[..., Mismatch], *arguments: object) -> None:
+        super().__init__()
+        self._tell = tell
+        self._arguments = arguments
+        self._told: Mismatch | None = None
+        self.culprit: object = ...
+
+    def told(self) -> Mismatch:
+        if self._told is None:
+            self._told = self._tell(*self._arguments)
+        return self._told
+
 
 def path_text(steps: Sequence[Step]) -> str:
     path = ""
@@ -114,12 +133,12 @@ def explain(
     at_key = where.startswith("key` in `")
     steps = _steps(where)
     cause = error.__cause__
-    if isinstance(cause, Mismatch):
+    if isinstance(cause, (Misfit, Mismatch)):
         steps = _led_to(steps, value, cause.culprit) or steps
     elif failure is not None and None in steps:
         steps = _named(steps, value, failure, where)
-    if isinstance(cause, Mismatch):
-        return cause.within(path_text(steps))
+    if isinstance(cause, (Misfit, Mismatch)):
+        return cause.told().within(path_text(steps))
     if cause is not None:
         return Mismatch(message[:500], path_text(steps))
     here = schemas_at(schema, steps)

@@ -1,6 +1,10 @@
 """Reads JSON values as types: by msgspec, and by code of our own for types that msgspec does not know."""
 
+import datetime as dt
+import decimal
+import math
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -8,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, ValidationError, convert
 
-from antiphon.shapes.mismatch import Mismatch, explain, is_array, is_object
-from antiphon.shapes.records import Record, read_foreign
+from antiphon.shapes.mismatch import Misfit, Mismatch, explain, is_array, is_object
+from antiphon.shapes.records import Record, attempts_of_foreign, read_foreign
 
 Read = Callable[[object, bool], object]
 """Reads a value; the flag says whether strings may stand for numbers."""
@@ -37,10 +41,15 @@ def opaque(name: str, read: Read | None = None) -> Opaque:
     return made
 
 
+def read_by_pydantic(type_: Any, value: object, _lax: bool) -> object:
+    _count(attempts_of_foreign(type_, value, MAX_ATTEMPTS))
+    return read_foreign(type_, value)
+
+
 def _read(type_: Any, value: object, *, lax: bool) -> object:
     try:
-        return type_.read(value, lax) if isinstance(type_, Opaque) else read_foreign(type_, value)
-    except Mismatch as problem:
+        return type_.read(value, lax) if isinstance(type_, Opaque) else read_by_pydantic(type_, value, lax)
+    except (Misfit, Mismatch) as problem:
         problem.culprit = value
         raise
 
@@ -48,14 +57,16 @@ def _read(type_: Any, value: object, *, lax: bool) -> object:
 read_strictly = partial(_read, lax=False)
 read_laxly = partial(_read, lax=True)
 
-Failures = dict[tuple[int, int, bool], tuple[object, Mismatch]]
+Failures = dict[tuple[int, int, bool], tuple[object, Misfit]]
 
 
 class _Reading(threading.local):
     """What the readers of nested values share during one reading."""
 
-    probing = False
-    """Whether the key of a wrong value is being searched for: readers inside must not start searches of their own."""
+    attempts = -math.inf
+    """How often a member of a union was tried; below zero if that is not limited."""
+    telling = 0
+    """How many unions around this one are saying why a value fits no member: the inner ones are cut off anyway."""
     failures: Failures | None = None
     """Values that fit no member of a union, so that nested unions do not multiply their attempts.
 
@@ -64,6 +75,20 @@ class _Reading(threading.local):
 
 
 _reading = _Reading()
+MAX_ATTEMPTS = 100_000
+"""Attempts to read a value as a member of a union that one message may take: about a second."""
+MAX_TOLD = 3
+"""Unions inside each other of which an error gives the details."""
+
+
+class _TooMany(Exception):
+    """The attempts are used up; not a ValueError, which would only mean that another member is tried."""
+
+
+def _count(attempts: int) -> None:
+    _reading.attempts += attempts
+    if _reading.attempts > MAX_ATTEMPTS:
+        raise _TooMany
 
 
 class TypeReader:
@@ -77,37 +102,42 @@ class TypeReader:
         self.noun = noun
 
     def read(self, value: object, lax: bool = False) -> Any:
+        """Read what a peer has sent; raise Mismatch if it does not fit, or takes too many attempts."""
+        _reading.attempts = 0
         try:
-            return self._convert(value, lax)
-        except ValidationError as error:
-            return self.again(value, error, lax=lax)
-        except RecursionError:
-            raise Mismatch("nested too deeply") from None
+            return self.attempt(value, lax)
+        except Misfit as problem:
+            misfit = problem
+        except _TooMany:
+            raise Mismatch("too many values, or too deeply nested, for a union without tags: send less") from None
+        finally:
+            _reading.attempts = -math.inf
+        raise misfit.told() from None
 
-    def again(self, value: object, error: ValidationError, *, lax: bool) -> Any:
-        """Read once more after a failure, whole floats as integers: JavaScript may send its 3 as 3.0."""
+    def attempt(self, value: object, lax: bool) -> Any:
+        """Read a value; raise Misfit, which says why only when asked: another reader may take the value."""
         try:
-            if "got `float`" in str(error):
-                value = _whole(value)
+            try:
                 return self._convert(value, lax)
-        except ValidationError as second:
-            error = second
+            except ValidationError as error:
+                if "got `float`" not in str(error):
+                    raise
+                value = _whole(value)  # JavaScript may send its 3 as 3.0
+                return self._convert(value, lax)
+        except ValidationError as error:
+            raise Misfit(self._mismatch, value, error, lax) from None
         except RecursionError:
             raise Mismatch("nested too deeply") from None
-        raise self.mismatch(value, error, lax=lax) from None
 
-    def mismatch(self, value: object, error: ValidationError, *, lax: bool = False) -> Mismatch:
+    def _mismatch(self, value: object, error: ValidationError, lax: bool) -> Mismatch:
         def failure(other: object) -> ValidationError | None:
-            _reading.probing = True
             try:
                 self._convert(other, lax)
             except ValidationError as problem:
                 return problem
-            finally:
-                _reading.probing = False
             return None
 
-        return explain(error, value, self.schema, noun=self.noun, failure=None if _reading.probing else failure)
+        return explain(error, value, self.schema, noun=self.noun, failure=failure)
 
     def _convert(self, value: object, lax: bool) -> Any:
         hook = read_laxly if lax else read_strictly
@@ -133,19 +163,29 @@ class Alternative(msgspec.Struct, frozen=True):
     keys: frozenset[str] | None
     reader: TypeReader
 
-    def distance(self, value: object) -> tuple[int, int]:
-        """Rank how unlikely this member is meant: by fields it does not know, then by how much text it accepts."""
-        unknown = len(value.keys() - self.keys) if is_object(value) and self.keys is not None else 0
-        return unknown, {str: 1, bytes: 2, bytearray: 2}.get(self.type, 0)
+    @property
+    def holds(self) -> bool | None:
+        """Whether it takes objects and arrays only (True), or other values only (False); None if it may take both."""
+        if self.keys is not None or self.type in (list, dict, set, frozenset, tuple):
+            return True
+        return False if self.type in _TEXT or self.type in (int, float, bool, type(None)) else None
+
+
+_TEXT = {dt.date: 0, dt.datetime: 0, dt.time: 0, dt.timedelta: 0, uuid.UUID: 0, decimal.Decimal: 0,
+         str: 1, bytes: 2, bytearray: 2}  # fmt: skip
+"""How much text a type takes: those that take less are tried before those that take more."""
 
 
 class Alternatives:
     """A union whose members msgspec cannot tell apart: tries one after the other, the most likely first."""
 
-    __slots__ = ("_alternatives",)
+    __slots__ = ("_all", "_holding", "_single")
 
     def __init__(self, alternatives: list[Alternative]) -> None:
-        self._alternatives = alternatives
+        self._all = alternatives
+        ordered = sorted(alternatives, key=lambda one: _TEXT.get(one.type, 0))
+        self._holding = [one for one in ordered if one.holds is not False] or ordered
+        self._single = [one for one in ordered if one.holds is not True] or ordered
 
     def read(self, value: object, lax: bool) -> object:
         if _reading.failures is not None:
@@ -162,21 +202,36 @@ class Alternatives:
             raise failures[key][1]
         try:
             return self._read(value, lax)
-        except Mismatch as problem:
+        except Misfit as problem:
             failures[key] = (value, problem)
             raise
 
     def _read(self, value: object, lax: bool) -> object:
-        likely = sorted(self._alternatives, key=lambda one: one.distance(value))
-        problems: dict[str, Mismatch] = {}
+        likely = self._holding if is_object(value) or is_array(value) else self._single
+        if is_object(value) and len(likely) > 1:
+            names = value.keys()
+            likely = sorted(likely, key=lambda one: len(names - one.keys) if one.keys is not None else 0)
+        _count(len(likely))
+        problems: list[tuple[Alternative, Misfit | Mismatch]] = []
         for leniency in (False, True) if lax else (False,):
             for one in likely:
                 try:
-                    return one.reader.read(value, leniency)
-                except Mismatch as problem:
-                    problems[one.name] = problem
-        told = "; ".join(f"{name}: {str(problem)[:150]}" for name, problem in list(problems.items())[:5])
-        raise Mismatch(f"fits none of {', '.join(one.name for one in self._alternatives)} ({told})")
+                    return one.reader.attempt(value, leniency)
+                except (Misfit, Mismatch) as problem:
+                    problems.append((one, problem))
+        raise Misfit(self._told, problems)
+
+    def _told(self, problems: list[tuple[Alternative, Misfit | Mismatch]]) -> Mismatch:
+        told = f"fits none of {', '.join(one.name for one in self._all)}"
+        if _reading.telling == MAX_TOLD:
+            return Mismatch(told)
+        last = {one.name: problem for one, problem in problems}
+        _reading.telling += 1
+        try:
+            reasons = [f"{name}: {str(problem.told())[:150]}" for name, problem in list(last.items())[:5]]
+        finally:
+            _reading.telling -= 1
+        return Mismatch(f"{told} ({'; '.join(reasons)})")
 
 
 def record_reader(record: Record, types: list[Any], schema: Mapping[str, object]) -> Read:
@@ -198,7 +253,7 @@ def record_reader(record: Record, types: list[Any], schema: Mapping[str, object]
     reader = TypeReader(shadow, schema)
 
     def read(value: object, lax: bool) -> object:
-        shape = reader.read(value, lax)
+        shape = reader.attempt(value, lax)
         values = {field.name: getattr(shape, slot) for slot, field in slots.items()}
         try:
             return record.build(**{name: item for name, item in values.items() if item is not UNSET})

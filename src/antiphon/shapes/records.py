@@ -12,7 +12,8 @@ from msgspec import NODEFAULT, UNSET
 from msgspec.structs import replace
 
 from antiphon.shapes.annotations import bindings, class_hints, parsed, substituted, wrapper_name
-from antiphon.shapes.mismatch import Mismatch, path_text
+from antiphon.shapes.mismatch import Mismatch, is_array, is_object, path_text
+from antiphon.shapes.schema_trees import Schema, choices, references
 
 # --- types that pydantic converts, if the user has loaded it; nothing here imports it ---
 
@@ -52,7 +53,49 @@ def read_foreign(type_: object, value: object) -> object:
     try:
         return _adapter(type_).validate_python(value)
     except sys.modules["pydantic"].ValidationError as problem:
-        raise _first(problem.errors(include_url=False, include_context=False)) from None
+        if (count := problem.error_count()) > MAX_ERRORS:  # each takes a kilobyte
+            raise Mismatch(f"does not fit in {count} places") from None
+        raise _first(problem.errors(include_url=False, include_context=False, include_input=False)) from None
+
+
+MAX_ERRORS = 10_000
+"""Errors of pydantic that are looked at."""
+
+
+def attempts_of_foreign(type_: object, value: object, most: int) -> int:
+    """Return how often pydantic may try a part of the value, 0 if that does not multiply; above `most`, any number."""
+    objects, arrays = _recursive_members(type_)
+    total = 0
+    waiting: list[tuple[Any, int]] = [(value, 1)] if max(objects, arrays) > 1 else []
+    while waiting and total <= most:
+        one, ways = waiting.pop()
+        total += ways
+        if is_object(one):
+            waiting += [(item, ways * objects) for item in one.values()]
+        elif is_array(one):
+            waiting += [(item, ways * arrays) for item in one]
+    return total
+
+
+@functools.lru_cache(maxsize=512)
+def _recursive_members(type_: object) -> tuple[int, int]:
+    """Return how many objects, and how many arrays, an untagged union offers that may hold the same union again.
+
+    Pydantic tries them all at every level: two of them double the time with every level of the value.
+    """
+    schema = schema_of_foreign(type_, output=False)
+    bodies: dict[str, Schema] = {"": {key: schema[key] for key in schema if key != "$defs"}, **schema.get("$defs", {})}
+    reached = {name: set(references(body)) for name, body in bodies.items()}
+    for _ in bodies:
+        reached = {name: found.union(*(reached[one] for one in found)) for name, found in reached.items()}
+    most = [1, 1]
+    for name, body in bodies.items():
+        for choice in choices(body):
+            again = [part for part in choice if any(name in {one, *reached[one]} for one in references(part))]
+            kinds = [bodies[next(references(part))] if "$ref" in part else part for part in again]
+            for index, kind in enumerate(("object", "array")):
+                most[index] = max(most[index], sum(part.get("type", kind) == kind for part in kinds))
+    return most[0], most[1]
 
 
 def _first(errors: list[dict[str, Any]]) -> Mismatch:

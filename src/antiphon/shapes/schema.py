@@ -9,11 +9,9 @@ from msgspec import ValidationError, convert
 from antiphon.shapes.annotations import type_name
 from antiphon.shapes.mismatch import Mismatch, is_array, is_object
 from antiphon.shapes.readers import TypeReader, read_strictly
-from antiphon.shapes.schema_trees import Validator, check_bounds
 from antiphon.shapes.translation import Translation, Walk, convertible, encoded, settled
+from antiphon.shapes.validation import Validator, check_bounds
 
-_SIMPLE = (str, int, float, bytes, type(None))
-_CONTAINERS: tuple[type[Any], ...] = (list, dict, set, bytearray)
 _JSON_TYPES: dict[object, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}
 
 
@@ -56,8 +54,8 @@ class Shape:
             return written
         try:
             self._decoder.decode(data)
-        except ValidationError as error:
-            self._reader.again(written, error, lax=False)
+        except ValidationError:
+            self._reader.read(written)
         return written
 
     def _validate(self, written: object) -> None:
@@ -110,15 +108,14 @@ class RawShape(Shape):
     __slots__ = ()
 
     def __init__(self, schema: dict[str, object]) -> None:
-        check_bounds(schema)
         self.type = dict
         self.schema = schema
-        self._validator = Validator(schema)
+        self._validator = Validator(schema, check_bounds(schema))
 
     def read(self, value: object, *, lax: bool = False) -> Any:
-        encode(value)  # refuses a value nested too deeply for the validator, whose stack has no guard
+        data = encode(value)  # refuses a value nested too deeply for the validator, whose stack has no guard
         value = _loosened(value, self.schema) if lax else value
-        self._validator.check(value)
+        self._validator.check(value, data)
         return value
 
     def write(self, value: object) -> Any:

@@ -1,25 +1,14 @@
-"""JSON Schemas as trees: walking them, naming their definitions, bounding their size, and validating values."""
+"""JSON Schemas as trees: walking them, and naming their definitions."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any
 
-import msgspec
-
-from antiphon.shapes.mismatch import Mismatch, is_array, is_object, listing, path_text, quoted, referred
-
-if TYPE_CHECKING:
-    from jsonschema_rs import ValidationError
+from antiphon.shapes.mismatch import is_array, is_object
 
 Schema = dict[str, Any]
 
-# "Implementations SHOULD apply reasonable bounds, such as a maximum schema depth, a cap on the total number of
-# subschemas" (basic, Composition-Keyword Resource Use).
-MAX_DEPTH = 64
-MAX_SUBSCHEMAS = 10_000
-
-_IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"})
 # Keywords that hold one schema, a list of schemas, or named schemas.
 _ONE = frozenset({
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -67,6 +56,14 @@ def references(schema: Schema) -> Iterator[str]:
         yield pointer.removeprefix("#/$defs/")
     for _, part in subschemas(schema):
         yield from references(part)
+
+
+def choices(schema: Schema) -> Iterator[list[Schema]]:
+    """Yield the alternatives of each choice without a discriminator in this schema and those inside it."""
+    if "discriminator" not in schema:
+        yield from ([part for part in schema[key] if is_object(part)] for key in ("anyOf", "oneOf") if key in schema)
+    for _, part in subschemas(schema):
+        yield from choices(part)
 
 
 class Definitions:
@@ -150,138 +147,3 @@ class Definitions:
 def _moved(pointer: str, names: dict[str, str]) -> str:
     name = pointer.removeprefix("#/$defs/")
     return f"#/$defs/{names[name]}" if name in names else pointer
-
-
-# --- bounds ---
-
-
-def check_bounds(schema: Schema) -> None:
-    """Raise ValueError if a schema is too large or too deep, or is not JSON; TypeError if it is not a dict."""
-    if not isinstance(schema, dict):
-        raise TypeError(f"a JSON Schema is a dict, not {type(schema).__name__}")
-    level, count = [schema], 0
-    for _ in range(MAX_DEPTH):
-        level = [part for one in level for _, part in subschemas(one)]
-        count += len(level)
-        if count >= MAX_SUBSCHEMAS:
-            raise ValueError(f"the schema holds more than {MAX_SUBSCHEMAS} schemas")
-        if not level:
-            break
-    if level:
-        raise ValueError(f"the schema is nested more than {MAX_DEPTH} levels deep")
-    try:
-        msgspec.json.encode(schema)
-    except (TypeError, ValueError) as problem:
-        raise ValueError(f"the schema is not JSON: {problem}") from None
-    except RecursionError:
-        raise ValueError("the schema's values are nested too deeply") from None
-    _Expansion(schema).width(schema)
-
-
-class _Expansion:
-    """Counts the schemas that one value is checked against: references multiply what `allOf` and the like add."""
-
-    __slots__ = ("_active", "_root", "_widths")
-
-    def __init__(self, root: Schema) -> None:
-        self._root = root
-        self._widths: dict[int, int] = {}
-        self._active: set[int] = set()
-
-    def width(self, schema: Schema) -> int:
-        key = id(schema)
-        if key in self._active:  # a cycle: followed once for each value
-            return 1
-        if key not in self._widths:
-            if len(self._active) > MAX_DEPTH * 4:
-                raise ValueError(f"the schema's references are chained more than {MAX_DEPTH * 4} times")
-            self._active.add(key)
-            parts = [part for keyword, part in subschemas(schema) if keyword in _IN_PLACE]
-            target = referred(schema.get("$ref"), self._root)
-            wide = 1 + sum(self.width(part) for part in (*parts, *([target] if target is not None else [])))
-            self._active.discard(key)
-            if wide > MAX_SUBSCHEMAS:
-                raise ValueError(f"the schema's references expand to more than {MAX_SUBSCHEMAS} schemas")
-            self._widths[key] = wide
-            for _, part in subschemas(schema):
-                self.width(part)
-        return self._widths[key]
-
-
-# --- validation ---
-
-
-_DIALECTS = "2020-12, 2019-09, draft-07, draft-06 and draft-04"
-_NAMES: dict[type, str] = {
-    type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array",
-}  # fmt: skip
-
-
-class Validator:
-    """Checks values against one schema; ValueError when the schema itself is wrong. Loads jsonschema_rs."""
-
-    __slots__ = ("_validator",)
-
-    def __init__(self, schema: Mapping[str, object]) -> None:
-        import jsonschema_rs  # only where a schema itself decides
-
-        refused: list[str] = []
-
-        def refuse(uri: str) -> Any:
-            refused.append(uri)
-            raise LookupError(uri)
-
-        try:
-            # "Implementations MUST NOT automatically dereference $ref values that resolve to a network URI"
-            # (basic, $ref Resolution).
-            self._validator = jsonschema_rs.validator_for(cast("dict[str, Any]", schema), retriever=refuse)
-        except jsonschema_rs.ValidationError as problem:
-            raise _schema_problem(problem, refused, schema.get("$schema")) from None
-        except ValueError as problem:
-            raise ValueError(f"not a JSON Schema: {problem}") from None
-
-    def check(self, value: object) -> None:
-        """Raise Mismatch if the schema does not allow the value."""
-        from jsonschema_rs import ValidationError
-
-        try:
-            self._validator.validate(value)
-        except ValidationError as problem:
-            raise _mismatch(problem) from None
-        except ValueError as problem:
-            raise Mismatch(f"not JSON: {problem}") from None
-
-
-def _schema_problem(problem: "ValidationError", refused: list[str], dialect: object) -> ValueError:
-    if dialect in refused or problem.message.startswith("Unknown meta-schema"):
-        return ValueError(f"the schema's dialect ($schema {quoted(dialect)}) is not supported; these are: {_DIALECTS}")
-    if refused:
-        return ValueError(f"the schema refers to {refused[0]!r}, which is never fetched: put it under $defs")
-    where = path_text(problem.instance_path)
-    return ValueError(f"not a JSON Schema{f', at {where}' if where else ''}: {problem.message[:300]}")
-
-
-def _mismatch(problem: "ValidationError") -> Mismatch:
-    return Mismatch(_worded(problem), path_text(problem.instance_path))
-
-
-def _worded(problem: "ValidationError") -> str:
-    import jsonschema_rs
-
-    kinds = jsonschema_rs.ValidationErrorKind
-    match problem.kind:
-        case kinds.Type(types):
-            return f"expected {' or '.join(types)}, got {_NAMES.get(type(problem.instance), 'object')}"
-        case kinds.Required(name):
-            return f"missing required field {name!r}"
-        case kinds.AdditionalProperties(names) | kinds.UnevaluatedProperties(names):
-            return f"unknown field {', '.join(repr(name) for name in names[:5])}"
-        case kinds.Enum(options):
-            return f"expected one of {listing(options)}, got {quoted(problem.instance)}"
-        case kinds.Constant(expected):
-            return f"expected {quoted(expected)}, got {quoted(problem.instance)}"
-        case kinds.AnyOf(context) | kinds.OneOfNotValid(context):
-            told = "; ".join(str(_mismatch(branch[0])) for branch in context[:5] if branch)
-            return f"fits none of the alternatives ({told})"
-        case _:
-            return problem.message[:300]

@@ -21,7 +21,6 @@ from antiphon.shapes.translation import Translation, Walk, convertible, settled,
 
 _SIMPLE = (str, int, float, bytes, type(None))
 _CONTAINERS: tuple[type[Any], ...] = (list, dict, set, bytearray)
-_JSON_TYPES: dict[object, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def _plain(arguments: object) -> object:
 
 def signature_of(function: Callable[..., object], *, skip: Collection[str] = ()) -> Signature:
     """Return the signature of a function, without the parameters that the caller fills in itself (`skip`)."""
-    name = _name(function)
+    name = name_of(function)
     hints = hints_of(function)
     description, told, _ = describe(function)
     parameters: list[Parameter] = []
@@ -119,7 +118,8 @@ def describe(function: Callable[..., object]) -> tuple[str | None, dict[str, str
     return docstring.description, docstring.arguments, docstring.returns
 
 
-def _name(function: Callable[..., object]) -> str:
+def name_of(function: Callable[..., object]) -> str:
+    """Return the function's name; of a partial, that of its function; of an object, that of its class."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))

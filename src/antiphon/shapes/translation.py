@@ -11,6 +11,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
 import msgspec
@@ -31,7 +32,16 @@ from antiphon.shapes.constraints import (
     problem_with_limits,
 )
 from antiphon.shapes.mismatch import Mismatch, quoted
-from antiphon.shapes.readers import Alternative, Alternatives, Opaque, Read, TypeReader, opaque, record_reader
+from antiphon.shapes.readers import (
+    Alternative,
+    Alternatives,
+    Opaque,
+    Read,
+    TypeReader,
+    opaque,
+    read_by_pydantic,
+    record_reader,
+)
 from antiphon.shapes.records import (
     MISSING,
     Field,
@@ -39,7 +49,6 @@ from antiphon.shapes.records import (
     dumped,
     is_foreign,
     is_model,
-    read_foreign,
     record_of,
     schema_of_foreign,
 )
@@ -295,7 +304,7 @@ class Walk:
         self.custom = self.foreign = True
         schema = schema_of_foreign(type_, output=self._output)
         if not is_model(type_):
-            return self._opaque("pydantic", lambda value, _: read_foreign(type_, value), self.definitions.adopt(schema))
+            return self._opaque("pydantic", partial(read_by_pydantic, type_), self.definitions.adopt(schema))
         if "$ref" not in schema:
             name = type_.__name__
             body = {key: value for key, value in schema.items() if key != "$defs"}
@@ -367,7 +376,7 @@ class Walk:
         for key in ("pattern", "tz", "format"):
             if key in limits and (key == "tz" or _origin(type_) is not str):
                 raise TypeError(f"{type_name(type_)} cannot have a {key}")
-        read = self._reader(part).read
+        read = self._reader(part).attempt
         name = limits.get("format")
 
         def checked(value: object, lax: bool) -> object:

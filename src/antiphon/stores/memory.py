@@ -45,9 +45,11 @@ class MemoryStore:
         now = self._now()
         self._values.put(key, value, deadline(now, ttl), now)
 
-    async def add(self, key: str, value: bytes = b"", *, ttl: float | None = None) -> bool:
+    async def add(
+        self, key: str, value: bytes = b"", *, ttl: float | None = None, replacing: bytes | None = None
+    ) -> bool:
         now = self._now()
-        if self._values.get(key, now) is not None:
+        if self._values.get(key, now) != replacing:
             return False
         self._values.put(key, value, deadline(now, ttl), now)
         return True

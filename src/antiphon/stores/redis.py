@@ -1,33 +1,32 @@
 """A store in a Redis server, which any number of machines share."""
 
 import asyncio
-import logging
 import math
-from asyncio import AbstractEventLoop, Event, Future, Task, get_running_loop
+from asyncio import AbstractEventLoop, Future, Task, get_running_loop
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from antiphon.stores.store import StoreError, Subscribers, Subscription, deadline, whole_limit
+from antiphon.stores.redis_channels import Channels
+from antiphon.stores.redis_server import RedisServer, packed
+from antiphon.stores.store import StoreError, deadline, whole_limit
 
 if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool, Redis
     from redis.asyncio.connection import AbstractConnection
 
-log = logging.getLogger("antiphon")
-
 COMMANDS_AT_ONCE = 256
 """The most commands that are sent in one batch."""
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
-"""Seconds between two attempts to reconnect for messages: doubling from the first to the longest."""
 LONGEST_TTL = 2.0**53 / 1000
 """Redis counts milliseconds since 1970 in 64 bits; this is 285,000 years."""
 GREATEST = 2**64 - 1
 """The largest number in an id of Redis: twenty digits."""
 
 # Scripts, since Redis has no single command for these: GETDEL came with 6.2, and XADD sets no expiry.
+REPLACE = (
+    b"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return false end return redis.call('SET', KEYS[1], unpack(ARGV, 2))"
+)
 TAKE = b"local value = redis.call('GET', KEYS[1]) redis.call('DEL', KEYS[1]) return value"
 APPEND = (
     b"local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', 'value', ARGV[2])"
@@ -57,10 +56,9 @@ class RedisStore:
         if connections < 1:
             raise ValueError(f"connections is {connections!r}; a store needs at least 1")
         self._url = url
-        self._timeout = timeout
         self._connections = connections
         pool = self._pool()
-        self._server = _Server.of(pool, timeout)
+        self._server = RedisServer.of(pool, timeout)
         self._prefix = prefix
         self._keys = _encoded(f"{prefix}:key:")
         self._streams = _encoded(f"{prefix}:stream:")
@@ -77,8 +75,13 @@ class RedisStore:
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
         await self._ask(b"SET", self._keys + _encoded(key), value, *_expiry(ttl))
 
-    async def add(self, key: str, value: bytes = b"", *, ttl: float | None = None) -> bool:
-        return await self._ask(b"SET", self._keys + _encoded(key), value, b"NX", *_expiry(ttl)) is not None
+    async def add(
+        self, key: str, value: bytes = b"", *, ttl: float | None = None, replacing: bytes | None = None
+    ) -> bool:
+        name = self._keys + _encoded(key)
+        if replacing is None:
+            return await self._ask(b"SET", name, value, b"NX", *_expiry(ttl)) is not None
+        return await self._ask(b"EVAL", REPLACE, b"1", name, replacing, value, *_expiry(ttl)) is not None
 
     async def take(self, key: str) -> bytes | None:
         return _maybe(await self._ask(b"EVAL", TAKE, b"1", self._keys + _encoded(key)))
@@ -116,11 +119,11 @@ class RedisStore:
             elif loop.is_running():
                 # Connections are closed in the event loop they belong to; one that hangs must not hang this one.
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._timeout):
+                    async with asyncio.timeout(self._server.timeout):
                         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(what.close(), loop))
 
     async def _ask(self, *command: bytes) -> object:
-        return await self._opened().commands.ask(_packed(command))
+        return await self._opened().commands.ask(packed(command))
 
     def _opened(self) -> "_Open":
         loop = get_running_loop()
@@ -129,10 +132,11 @@ class RedisStore:
             for other in [other for other in self._open if other.is_closed()]:
                 self._open.pop(other, None)
             pool = self._pool()
-            commands = _Commands(pool, self._server, self._timeout, self._connections)
-            channels = _Channels(pool, self._server, self._timeout)
-            owned = pool if isinstance(self._url, str) else None
-            opened = self._open[loop] = _Open(commands, channels, owned)
+            opened = self._open[loop] = _Open(
+                _Commands(pool, self._server, self._connections),
+                Channels(pool, self._server),
+                pool if isinstance(self._url, str) else None,
+            )
         return opened
 
     def _pool(self) -> "ConnectionPool":
@@ -169,7 +173,7 @@ class _Open(NamedTuple):
     """What a store has open in one event loop."""
 
     commands: "_Commands"
-    channels: "_Channels"
+    channels: "Channels"
     pool: "ConnectionPool | None"
 
     async def close(self) -> None:
@@ -189,10 +193,9 @@ class _Commands:
     One command for each trip would cost 4 to 8 times the CPU time from eight concurrent callers on.
     """
 
-    def __init__(self, pool: "ConnectionPool", server: "_Server", timeout: float, most: int) -> None:
+    def __init__(self, pool: "ConnectionPool", server: "RedisServer", most: int) -> None:
         self._pool = pool
         self._server = server
-        self._timeout = timeout
         self._most = most
         self._waiting: deque[_Command] = deque()
         self._senders: set[Task[None]] = set()
@@ -235,7 +238,7 @@ class _Commands:
     async def _exchange(self, batch: "list[_Command]") -> None:
         sent = False
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._server.timeout):
                 connection: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]  # redis gives it no types
                 try:
                     sent = True
@@ -276,233 +279,7 @@ class _Command(NamedTuple):
             self.reply.set_exception(fault)
 
 
-# --- channels ---
-
-
-class _Entrant(NamedTuple):
-    """A subscriber that waits for Redis to confirm its SUBSCRIBE."""
-
-    subscription: Subscription
-    confirmed: "Future[None]"
-
-
-class _Channels:
-    """All subscriptions of one event loop, on one connection that is kept open while there are any.
-
-    redis-py's PubSub does not serve here (8.1): it decodes messages if the user's client decodes replies, a subscriber
-    cancelled while sending closes the connection of all, and a reading and a writing task cannot both reconnect.
-    """
-
-    def __init__(self, pool: "ConnectionPool", server: "_Server", timeout: float) -> None:
-        self._pool = pool
-        self._server = server
-        self._timeout = timeout
-        self._task: Task[None] | None = None
-        self._pause = 0.0
-        self._lost = False
-        self._subscriptions: Subscribers[bytes] = Subscribers()
-        # To be sent: a SUBSCRIBE for each of these (None: for those subscribed before a reconnect), and an UNSUBSCRIBE
-        # for each channel whose last subscriber has left.
-        self._news = Event()
-        self._entering: list[tuple[bytes, _Entrant | None]] = []
-        self._left: set[bytes] = set()
-        # Sent on this connection, in the order in which Redis confirms.
-        self._asked: deque[tuple[bytes, _Entrant | None]] = deque()
-
-    @asynccontextmanager
-    async def subscription(self, channel: bytes) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        subscription = Subscription()
-        try:
-            await self._enter(channel, subscription)
-            yield subscription
-        finally:
-            subscription.end()
-            self._subscriptions.remove(channel, subscription)
-            self._unsubscribe_unused(channel)
-
-    async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-        self._subscriptions.end()
-        self._refuse(f"{self._server}: the store was closed while subscribing")
-
-    async def _enter(self, channel: bytes, subscription: Subscription) -> None:
-        confirmed: Future[None] = get_running_loop().create_future()
-        self._entering.append((channel, _Entrant(subscription, confirmed)))
-        self._news.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._stay_connected())
-        try:
-            async with asyncio.timeout(self._timeout):
-                await confirmed
-        except TimeoutError as fault:
-            raise self._server.explained(fault) from None
-
-    def _unsubscribe_unused(self, channel: bytes) -> None:
-        if channel not in self._subscriptions:
-            self._left.add(channel)
-            self._news.set()
-
-    def _confirm(self) -> None:
-        """Let in the subscriber whose SUBSCRIBE Redis has confirmed."""
-        channel, entrant = self._asked.popleft()
-        if entrant is not None and not entrant.confirmed.done():
-            self._subscriptions.add(channel, entrant.subscription)
-            entrant.confirmed.set_result(None)
-        self._unsubscribe_unused(channel)
-        self._pause = 0.0
-        if self._lost and not self._asked and not self._entering:
-            self._lost = False
-            log.info("%s: the connection for messages is back", self._server)
-
-    def _refuse(self, reason: str) -> None:
-        """Fail all subscribers that are not confirmed."""
-        for _, entrant in (*self._asked, *self._entering):
-            if entrant is not None and not entrant.confirmed.done():
-                entrant.confirmed.set_exception(StoreError(reason))
-        self._asked.clear()
-        self._entering.clear()
-
-    def _start_over(self) -> None:
-        """Forget what was sent: a new connection needs a SUBSCRIBE for every channel."""
-        waiting = [(channel, entrant) for channel, entrant in (*self._asked, *self._entering) if entrant is not None]
-        self._asked.clear()
-        self._left.clear()
-        self._entering = [*((channel, None) for channel in self._subscriptions), *waiting]
-        self._news.set()
-
-    async def _stay_connected(self) -> None:
-        while self._subscriptions or self._entering:
-            await self._converse()
-            self._start_over()
-            if self._entering:
-                await asyncio.sleep(self._pause)
-                self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
-        self._pause = 0.0
-
-    async def _converse(self) -> None:
-        """Connect, then send and receive until that fails."""
-        from redis.exceptions import ResponseError  # loaded with the pool
-
-        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]  # redis gives it no types
-        connected = False
-        try:
-            async with asyncio.timeout(self._timeout):
-                await connection.connect()  # type: ignore[no-untyped-call]  # redis gives it no types
-            connected = True
-            connection.socket_timeout = None
-            async with asyncio.TaskGroup() as talk:
-                talk.create_task(self._receive(connection))
-                talk.create_task(self._send(connection))
-        except Exception as fault:  # noqa: BLE001 -- whatever it is, the subscribers that wait must get it
-            first = fault.exceptions[0] if isinstance(fault, ExceptionGroup) else fault
-            reason = str(self._server.explained(first))
-            # Subscribers that wait while a connection breaks are served by the next one.
-            if not connected or isinstance(first, ResponseError):
-                self._refuse(reason)
-            if self._subscriptions and not self._lost:
-                self._lost = True
-                log.warning("%s; messages are lost until the connection is back", reason)
-        finally:
-            with suppress(Exception):
-                await connection.disconnect(nowait=True)
-
-    async def _receive(self, connection: "AbstractConnection") -> None:
-        while True:
-            heard = await connection.read_response(disable_decoding=True, disconnect_on_error=False, push_request=True)
-            assert isinstance(heard, list)
-            kind, channel, content = heard
-            if kind == b"message":
-                for subscription in self._subscriptions.get(channel, ()):
-                    subscription.deliver(content)
-            elif kind == b"subscribe":
-                self._confirm()
-
-    async def _send(self, connection: "AbstractConnection") -> None:
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            waiting = {channel for channel, _ in (*self._asked, *self._entering)}
-            unused = [channel for channel in self._left - waiting if channel not in self._subscriptions]
-            commands = [_packed((b"UNSUBSCRIBE", channel)) for channel in unused]
-            commands += [_packed((b"SUBSCRIBE", channel)) for channel, _ in self._entering]
-            self._left.clear()
-            self._asked += self._entering
-            self._entering = []
-            if commands:
-                await connection.send_packed_command(commands, check_health=False)
-
-
-# --- errors ---
-
-
-class _Server(NamedTuple):
-    """Where Redis is, and what its errors mean to a user."""
-
-    address: str
-    timeout: float
-    secrets: tuple[str, ...]
-
-    @classmethod
-    def of(cls, pool: "ConnectionPool", timeout: float) -> "_Server":
-        about = pool.connection_kwargs
-        address = about.get("path") or f"{about.get('host', 'localhost')}:{about.get('port', 6379)}"
-        secret = about.get("password")
-        return cls(str(address), timeout, (str(secret),) if secret else ())
-
-    def __str__(self) -> str:
-        return f"redis at {self.address}"
-
-    def __repr__(self) -> str:
-        # A tuple's repr would show the password.
-        return str(self)
-
-    def explained(self, fault: Exception, *, sent: bool = False) -> Exception:
-        """Return an error that says what to do, without the password, which Redis may have repeated."""
-        from redis.exceptions import RedisError  # loaded with the pool
-
-        if isinstance(fault.__cause__, RedisError):
-            fault = fault.__cause__
-        if isinstance(fault, TimeoutError):
-            said = f"no answer within {self.timeout:g} s"
-        elif isinstance(fault, RedisError | OSError):
-            said = str(fault)
-        else:
-            return fault
-        for secret in self.secrets:
-            said = said.replace(secret, "***")
-        doubt = "; the command may have been done or not" if sent else ""
-        return StoreError(f"{self}: {said.rstrip('.')}; {_advice(fault)}{doubt}")
-
-
-def _advice(fault: Exception) -> str:
-    from redis import exceptions as kinds  # loaded with the pool
-
-    match fault:
-        case kinds.AuthenticationError():
-            return "give the right user name and password: redis://user:password@host"
-        case kinds.NoPermissionError():
-            return "allow its user to read, write, run scripts and use channels under the store's prefix"
-        case kinds.OutOfMemoryError():
-            return "give it more memory (maxmemory), or the entries a shorter ttl"
-        case kinds.ReadOnlyError():
-            return "this is a replica: use the URL of the server that takes writes"
-        case kinds.BusyLoadingError():
-            return "it has just started: try again in a moment"
-        case kinds.ConnectionError() | kinds.TimeoutError() | OSError():
-            return "check that it runs, and that it can be reached from here"
-        case _:
-            return "check its log"
-
-
 # --- bytes ---
-
-
-def _packed(command: tuple[bytes, ...]) -> bytes:
-    """Encode a command as Redis reads it: an array of strings."""
-    return b"*%d\r\n" % len(command) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in command])
 
 
 def _encoded(name: str) -> bytes:

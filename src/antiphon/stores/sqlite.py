@@ -80,7 +80,9 @@ class SQLiteStore:
 
         await self._opened().write(put)
 
-    async def add(self, key: str, value: bytes = b"", *, ttl: float | None = None) -> bool:
+    async def add(
+        self, key: str, value: bytes = b"", *, ttl: float | None = None, replacing: bytes | None = None
+    ) -> bool:
         def add(rows: "Connection", now: float) -> bool:
             added = rows.execute(
                 "INSERT INTO entry VALUES (?, ?, ?) ON CONFLICT (key)"
@@ -89,7 +91,14 @@ class SQLiteStore:
             )
             return added.rowcount == 1
 
-        return await self._opened().write(add)
+        def replace(rows: "Connection", now: float) -> bool:
+            replaced = rows.execute(
+                "UPDATE entry SET value = ?, ends = ? WHERE key = ? AND value = ? AND (ends IS NULL OR ends > ?)",
+                (value, deadline(now, ttl), key, replacing, now),
+            )
+            return replaced.rowcount == 1
+
+        return await self._opened().write(add if replacing is None else replace)
 
     async def take(self, key: str) -> bytes | None:
         def take(rows: "Connection", now: float) -> bytes | None:

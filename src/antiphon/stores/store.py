@@ -33,8 +33,10 @@ class Store(Protocol):
         """Set the value, replacing any other; without a ``ttl`` it does not expire."""
         ...
 
-    async def add(self, key: str, value: bytes = b"", *, ttl: float | None = None) -> bool:
-        """Set the value if the key is free. Of all callers, exactly one gets True."""
+    async def add(
+        self, key: str, value: bytes = b"", *, ttl: float | None = None, replacing: bytes | None = None
+    ) -> bool:
+        """Set the value if the key is free; with ``replacing``, if it holds that. Of all callers, one gets True."""
         ...
 
     async def take(self, key: str) -> bytes | None:

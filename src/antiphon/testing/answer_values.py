@@ -90,7 +90,7 @@ def _form(key: str, request: JsonObject, given: object) -> JsonObject:
     action, content = _action(key, given, fields)
     if action != "accept":
         return {"action": action}
-    if isinstance(given, dict) and content is given.get("content", _ABSENT):
+    if isinstance(given, dict) and content is not _ABSENT and content is given.get("content"):
         # A whole response goes as it is: how a server takes a wrong answer is worth a test.
         return {"action": "accept", "content": content}
     value = {} if content is _ABSENT else content

@@ -106,6 +106,11 @@ async def _values(store: Store, name: str, promise: Promise) -> None:
     promise(await store.get(name) is None and await store.take(name) is None, "take() deletes the value.")
     promise(await store.add(name, b"fourth"), "add() returns True for a key that take() has freed.")
     promise(await store.get(name) == b"fourth", "add() sets the value of a free key.")
+    promise(not await store.add(name, b"fifth", replacing=b"other"), "add() replaces no value but the one it is given.")
+    promise(await store.add(name, b"sixth", replacing=b"fourth"), "add() replaces the value that it is given.")
+    promise(await store.get(name) == b"sixth", "add() sets the value in place of the one that it replaces.")
+    absent = not await store.add(f"{name}-free", replacing=b"") and await store.get(f"{name}-free") is None
+    promise(absent, "add() that is to replace a value leaves a free key free.")
 
 
 async def _claims(store: Store, name: str, promise: Promise) -> None:
@@ -115,9 +120,18 @@ async def _claims(store: Store, name: str, promise: Promise) -> None:
         won == 1 and claims.count(False) == CROWD - 1,
         f"add() is True for exactly one of {CROWD} tasks; here it was for {won}.",
     )
-    if won == 1:
+    held = await store.get(name)
+    claims = await asyncio.gather(*(store.add(name, b"%d" % task, replacing=held) for task in range(CROWD, 2 * CROWD)))
+    replaced = claims.count(True)
+    promise(
+        replaced == 1,
+        f"add() that replaces a value is True for exactly one of {CROWD} tasks; here it was for {replaced}.",
+    )
+    if won == replaced == 1:
         kept = await store.get(name)
-        promise(kept == b"%d" % claims.index(True), "add() keeps the value of the one task for which it is True.")
+        promise(
+            kept == b"%d" % (CROWD + claims.index(True)), "add() keeps the value of the one task for which it is True."
+        )
     await store.put(name, b"prize")
     taken = await asyncio.gather(*(store.take(name) for _ in range(CROWD)))
     got = taken.count(b"prize")
@@ -166,7 +180,8 @@ async def _namespaces(store: Store, name: str, promise: Promise) -> None:
 async def _expiry(store: Store, name: str, promise: Promise) -> None:
     begun = time.monotonic()
     await store.put(f"{name}-put", b"x", ttl=BRIEF)
-    await store.add(f"{name}-add", b"x", ttl=BRIEF)
+    await store.add(f"{name}-add", b"x")
+    await store.add(f"{name}-add", b"x", ttl=BRIEF, replacing=b"x")
     first = await store.append(f"{name}-append", b"x", ttl=BRIEF)
     await store.append(f"{name}-append", b"x")
     if time.monotonic() - begun >= BRIEF:

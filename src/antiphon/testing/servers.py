@@ -47,6 +47,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """How many instances take turns, each started afresh for its turn; 0: one, for all requests."""
     headers: Mapping[str, str] | None = None
     env: Mapping[str, str] | None = None
+    """Variables to add to this process's own, all of which a command inherits."""
     cwd: str | PathLike[str] | None = None
     cassette: Path | None = None
     """A recording that answers instead of the server; if there is no such file, it is made."""
@@ -329,7 +330,9 @@ class Rotation(SessionLink):
         places, self._places = self._places, []
         for place in places:
             place.cancel()
-        await asyncio.gather(*map(self._close_soon, places), *self._closing)
+        await asyncio.gather(*map(self._close_soon, places))
+        while self._closing:  # a place that was cancelled closes what it had
+            await asyncio.gather(*self._closing)
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None

@@ -196,7 +196,7 @@ def plain(value: object) -> Any:
 
     if isinstance(value, ToolOutcome | PromptOutcome | ReadOutcome):
         fields = {name: getattr(value, name) for name in value.__struct_fields__ if name not in _OUR_OWN}
-        known: JsonObject = {name: field for name, field in fields.items() if field is not msgspec.UNSET}
+        known: JsonObject = {name: field for name, field in fields.items() if field is not None}
         known["asked"] = [{"key": asked.key, "message": asked.message} for asked in value.asked]
         value = known
     return msgspec.to_builtins(value, str_keys=True)

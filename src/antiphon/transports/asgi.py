@@ -7,7 +7,7 @@ turns the response into a stream. Only a request that lasts gets a watcher for t
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from inspect import isawaitable
 from threading import get_ident
@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.http.exchange import Application, Receive, Scope, Send
 from antiphon.server.dialect import MODERN, Dialect
-from antiphon.server.dispatch import Service
+from antiphon.server.dispatch import Principal, Service
 from antiphon.server.run import Channel
+from antiphon.tracebacks import from_own_frame
 from antiphon.transports.admission import (
     ANY,
     PREFLIGHT,
@@ -38,7 +39,6 @@ from antiphon.wire.jsonrpc import RequestId, encode
 from antiphon.wire.revisions import REVISION
 
 Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
-Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
 
 MAX_BODY = 4 * 1024 * 1024
 MAX_HEADERS = 128
@@ -343,8 +343,8 @@ class Endpoint:
                 phase = "shutdown"
                 if self.ends_process:
                     await cancel_tasks([exchange.task for exchange in self._under_way if exchange.task is not None])
-        except Exception:
-            log.exception("the server's lifespan failed")
+        except Exception as fault:
+            log.exception("the server's lifespan failed", exc_info=from_own_frame(fault))
             await send({"type": f"lifespan.{phase}.failed", "message": "the server's lifespan failed: see the log"})
             return
         await send({"type": "lifespan.shutdown.complete"})

@@ -1,7 +1,7 @@
 """The Link: carries a client's requests to one server, and what a link with a session has on top."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -99,7 +99,28 @@ class SessionLink(Link):
         """Return what ends when the questions of this state need no answers any more; None if they always do."""
 
 
-class Around(SessionLink):
+L = TypeVar("L", bound=Link)
+
+
+class _Sessionless(SessionLink, Generic[L]):
+    """A Link of three methods, with the defaults of a SessionLink."""
+
+    def __init__(self, link: L) -> None:
+        self._link = link
+
+    async def open(self) -> None:
+        await self._link.open()
+
+    async def request(
+        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
+    ) -> JsonObject:
+        return await self._link.request(message, headers=headers, on_notification=on_notification)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+class Around(_Sessionless[SessionLink]):
     """A Link around another one, which forwards everything. Derive from it, and override what is done differently.
 
     A subclass that changes what is carried overrides ``request``; one that shares the other link with more clients
@@ -107,7 +128,7 @@ class Around(SessionLink):
     """
 
     def __init__(self, link: Link) -> None:
-        self._link = session_of(link)
+        super().__init__(session_of(link))
 
     @property
     def revision(self) -> str:
@@ -121,35 +142,6 @@ class Around(SessionLink):
 
     def moot(self, state: str) -> Awaitable[None] | None:
         return self._link.moot(state)
-
-    async def open(self) -> None:
-        await self._link.open()
-
-    async def request(
-        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject:
-        return await self._link.request(message, headers=headers, on_notification=on_notification)
-
-    async def close(self) -> None:
-        await self._link.close()
-
-
-class _Sessionless(SessionLink):
-    """A Link of three methods, with the defaults of a SessionLink."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    async def open(self) -> None:
-        await self._link.open()
-
-    async def request(
-        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject:
-        return await self._link.request(message, headers=headers, on_notification=on_notification)
-
-    async def close(self) -> None:
-        await self._link.close()
 
 
 def session_of(link: Link) -> SessionLink:

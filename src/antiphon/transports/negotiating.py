@@ -27,6 +27,16 @@ class LegacyMissing(ImportError):
     """The package that speaks older revisions is not installed."""
 
 
+def era_of(versions: Any) -> Era | None:
+    """The era in which to speak to a server that supports these revisions; None if they say nothing.
+
+    A server whose revisions are all newer than ours is spoken to as a modern one: it says best what it wants.
+    """
+    if type(versions) is not list or not versions or not all(type(one) is str for one in versions):
+        return None
+    return "legacy" if REVISION not in versions and min(versions) < REVISION else "modern"
+
+
 class NegotiatingLink(Around):
     """Speaks the new era to a server until that turns out to be old; ``old`` makes the link to it then.
 
@@ -94,7 +104,7 @@ class NegotiatingLink(Around):
                 if not await self._is_old(message["method"], fault):
                     raise
             else:
-                error = _error_in(reply)
+                error = _refusal_in(message["method"], reply)
                 if error is None:
                     await self._learn(reply)
                 if error is None or not await self._is_old(message["method"], error):
@@ -121,37 +131,28 @@ class NegotiatingLink(Around):
     async def _probe(self) -> None:
         """2026-07-28, basic/transports/stdio, Backward Compatibility."""
         try:
-            is_modern = await self._discovers()
-            silence = None
-        except (TimeoutError, Disconnected, PeerBroken) as fault:
-            is_modern, silence = False, fault
+            is_modern, is_silent = await self._discovers(), False
+        except (TimeoutError, Disconnected, PeerBroken):
+            is_modern, is_silent = False, True
         if is_modern:
             self._settle("modern", self._new)
         elif self._make_old is not None:
-            await self._turn_old_or_stay(silence)
-        elif silence is None:
+            await self._turn_old_or_stay(is_silent=is_silent)
+        elif not is_silent:
             await self._turn_old("it does not know server/discover")
 
-    async def _turn_old_or_stay(self, silence: Exception | None) -> None:
+    async def _turn_old_or_stay(self, *, is_silent: bool) -> None:
         """A server that does not know ``server/discover``, or says nothing at all, may still be no old one.
 
         It may be slow, or dead, or incomplete: only an old one knows ``initialize``.
         """
-        has_died = isinstance(silence, Disconnected)
-        if has_died:
-            self._new_is_open = False  # nor is it closed: its last words are still to be heard
         try:
             await self._turn_old()
         except (Refused, Disconnected) as fault:
-            if silence is None and not _is_stranger_to_initialize(fault):
+            if not is_silent and not _is_stranger_to_initialize(fault):
                 raise
             log.info("the server does not speak the old era either: %s", fault)
-            self._new_is_open |= has_died
-            await self._open_new()
             self._use(self._new)
-        else:
-            self._new_is_open = has_died
-            await self._close_new()
 
     async def _is_old(self, method: str, fault: Refused) -> bool:
         """Whether a refusal means an old server; if so, it is spoken to as one from here on."""
@@ -167,6 +168,8 @@ class NegotiatingLink(Around):
             return False
         async with self._deciding:
             if self._link is self._new:
+                if self._probes:
+                    await self._close_new()  # late replies to what it was asked before must not be taken for others
                 await self._turn_old(str(fault), fault)
         return True
 
@@ -195,13 +198,10 @@ class NegotiatingLink(Around):
         try:
             async with asyncio.timeout(self._patience):
                 reply = await self._new.request(message, headers=headers)
-            error = _error_in(reply)
+            error = _refusal_in("server/discover", reply)
         except Refused as fault:
-            error, reply = fault, {}
-        if error is not None:
-            return _verdict("server/discover", error) != "legacy"
-        result = reply.get("result")
-        return not _only_old(result.get("supportedVersions") if type(result) is dict else None)
+            error = fault
+        return error is None or _verdict("server/discover", error) != "legacy"
 
     # --- deciding -------------------------------------------------------------------------------------------------
 
@@ -211,8 +211,6 @@ class NegotiatingLink(Around):
         old = self._made_old(why, fault)
         if self._caller is not None:
             old.introduce(self._caller)
-        if self._probes:
-            await self._close_new()  # a process that has heard of the new era; what else is under way goes on
         try:
             await old.open()
         except Refused as refused:
@@ -272,7 +270,7 @@ _MODERN = {_HEADER_MISMATCH, _MISSING_CAPABILITY, _UNSUPPORTED_VERSION}
 
 def _is_stranger_to_initialize(fault: CallFailed) -> bool:
     """Whether a refused ``initialize`` was refused for what it is, and not for what it says."""
-    if not isinstance(fault, Refused) or _only_old(_supported(fault)):
+    if not isinstance(fault, Refused) or era_of(_supported(fault)) == "legacy":
         return False
     return fault.code in _MODERN | {_METHOD_NOT_FOUND, _INVALID_PARAMS}
 
@@ -280,7 +278,7 @@ def _is_stranger_to_initialize(fault: CallFailed) -> bool:
 def _verdict(method: str, fault: Refused) -> Literal["modern", "legacy", "ask"] | None:
     """What a refusal says of a server's era; None if it says nothing."""
     if fault.code == _UNSUPPORTED_VERSION:
-        return "legacy" if _only_old(_supported(fault)) else "modern"
+        return era_of(_supported(fault)) or "modern"
     if fault.code in _MODERN:
         return "modern"
     status = fault.status
@@ -302,12 +300,15 @@ def _supported(fault: Refused) -> object:
     return data.get("supported") if type(data) is dict else None
 
 
-def _only_old(versions: object) -> bool:
-    return type(versions) is list and bool(versions) and all(type(one) is str and one < REVISION for one in versions)
-
-
-def _error_in(reply: JsonObject) -> Refused | None:
-    try:
-        return refusal(reply["error"]) if "error" in reply else None
-    except PeerBroken:
-        return None  # for the caller to complain about
+def _refusal_in(method: str, reply: JsonObject) -> Refused | None:
+    """What a reply refuses. A discovery of older revisions only says the same as UnsupportedProtocolVersionError."""
+    if "error" in reply:
+        try:
+            return refusal(reply["error"])
+        except PeerBroken:
+            return None  # for the caller to complain about
+    result = reply.get("result")
+    versions: Any = result.get("supportedVersions") if method == "server/discover" and type(result) is dict else None
+    if era_of(versions) != "legacy":
+        return None
+    return Refused(f"it supports {', '.join(versions)}", code=_UNSUPPORTED_VERSION, data={"supported": versions})

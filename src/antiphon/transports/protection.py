@@ -7,6 +7,7 @@ usual request costs one look. Every bad token gets the same answer; the log says
 import asyncio
 import hashlib
 import logging
+import os
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from antiphon.wire.headers import RawHeaders
 
 log = logging.getLogger("antiphon.auth")
 
+RESOURCE, ISSUER = "ANTIPHON_RESOURCE", "ANTIPHON_ISSUER"
 REMEMBERED = 10_000
 """Verified tokens that are remembered at most."""
 FRESH = 60.0
@@ -55,8 +57,9 @@ class Verifier(Protocol):
 class Protected:
     """Protects a server: ``Server(..., auth=Protected("https://mcp.example.com/mcp", issuer="https://auth..."))``.
 
-    * ``resource``: the server's public URL. Tokens must be for it, and its metadata names it.
-    * ``issuer``: the authorization server whose tokens count, or several.
+    * ``resource``: the server's public URL. Tokens must be for it, and its metadata names it. Default: the environment
+      variable ANTIPHON_RESOURCE, which ``antiphon serve --url`` sets.
+    * ``issuer``: the authorization server whose tokens count, or several. Default: ANTIPHON_ISSUER.
     * ``scopes``: what every request needs.
     * ``audience``: other names that tokens may be for, where an authorization server knows no resource indicators.
     * ``verify``: a function that takes a token and returns an Identity or None, or an ``Introspect``. Default: tokens
@@ -67,9 +70,9 @@ class Protected:
 
     def __init__(
         self,
-        resource: str,
+        resource: str | None = None,
         *,
-        issuer: str | Sequence[str],
+        issuer: str | Sequence[str] | None = None,
         scopes: Iterable[str] = (),
         audience: str | Sequence[str] = (),
         verify: "Verifier | Callable[[str], Checked | Awaitable[Checked]] | None" = None,
@@ -78,6 +81,13 @@ class Protected:
         name: str | None = None,
         documentation: str | None = None,
     ) -> None:
+        resource = resource or os.environ.get(RESOURCE)
+        issuer = issuer or os.environ.get(ISSUER)
+        if not resource or not issuer:
+            raise ValueError(
+                "Protected() needs the server's URL and its issuer: pass them, or set ANTIPHON_RESOURCE (antiphon serve"
+                " --url) and ANTIPHON_ISSUER"
+            )
         self.resource = check_endpoint(resource, "The resource")
         self.issuers = (issuer,) if isinstance(issuer, str) else tuple(issuer)
         for each in self.issuers:

@@ -30,7 +30,8 @@ log = logging.getLogger("antiphon.client")
 class ChildLink(SessionLink):
     """A server that this link starts, speaks to and ends. One that has worked and then dies is started again.
 
-    ``on_stray_line`` is called with every line of its output that is no message. Default: log a warning.
+    ``env`` is added to the variables that every server inherits. ``on_stray_line`` is called with every line of its
+    output that is no message. Default: log a warning.
     """
 
     def __init__(
@@ -81,18 +82,39 @@ class ChildLink(SessionLink):
         if process is not None:
             await process.close()
 
+    async def lend(self, receive: Receive, lost: Lost) -> "Process":
+        """Hand the process over, until it is taken back: all that it says goes to these callbacks.
+
+        Where none runs, it is started.
+        """
+        process = self._process
+        if process is not None and process.fault is None:
+            process.hand_to(receive, lost)
+            return process
+        started = await self.start(receive, lost)
+        if self._process is not None:
+            ended, self._process = self._process, started
+            await ended.close()
+        return started
+
+    async def take_back(self, process: "Process") -> None:
+        """Take back a process that was lent; end it, unless it was this link's before."""
+        if process is self._process:
+            process.hand_to(None, None)
+        else:
+            await process.close()
+
     async def start(self, receive: Receive | None = None, lost: Lost | None = None) -> "Process":
         """A process of its own; with callbacks, all that it says goes there, and no request of this link to it.
 
         Then it may be of an older revision, and say several things at once.
         """
-        environment = None if self._env is None else {**os.environ, **self._env}
         try:
             _, process = await asyncio.get_running_loop().subprocess_exec(
                 lambda: Process(self._max_line, self._on_stray_line, receive, lost),
                 *self._command,
                 stderr=None,
-                env=environment,
+                env={**inherited(os.environ), **(self._env or {})},
                 cwd=self._cwd,
                 # A process group of its own, so that what the child starts ends with it.
                 start_new_session=os.name == "posix",
@@ -185,9 +207,7 @@ class Process(asyncio.SubprocessProtocol):
         self, max_line: int, on_stray_line: OnStrayLine | None, receive: Receive | None = None, lost: Lost | None = None
     ) -> None:
         self.inboxes: dict[object, Inbox] = {}
-        self._receive = receive or self._sort
-        self._takes_batches = receive is not None
-        self._lost = lost
+        self.hand_to(receive, lost)
         self.fault: CallFailed | None = None
         """Why nothing more will come."""
         self.has_spoken = False
@@ -201,6 +221,12 @@ class Process(asyncio.SubprocessProtocol):
         self._silent = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
+
+    def hand_to(self, receive: Receive | None, lost: Lost | None) -> None:
+        """Give all that it says to these callbacks; without any, to the requests that it belongs to."""
+        self._receive = receive or self._sort
+        self._takes_batches = receive is not None
+        self._lost = lost
 
     @property
     def has_ended(self) -> bool:
@@ -393,6 +419,15 @@ class Process(asyncio.SubprocessProtocol):
                 self._lost(fault)
 
 
+def inherited(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that every server gets: no tokens and keys of the program that starts it.
+
+    They are those of the official SDKs. Values that define shell functions are left out, as there.
+    """
+    found = {name: variables[name] for name in _INHERITED if name in variables}
+    return {name: value for name, value in found.items() if not value.startswith("()")}
+
+
 def again(fault: CallFailed) -> CallFailed:
     """The same fault for another request: an exception that is raised twice would carry both tracebacks."""
     return type(fault)(*fault.args)
@@ -403,6 +438,14 @@ def _params(message: JsonObject) -> JsonObject:
     return params if type(params) is dict else {}
 
 
+_INHERITED = (
+    ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+    if os.name == "posix"
+    else (
+        *("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE"),
+        *("SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE"),
+    )
+)
 _UNREADABLE = (-32700, -32600)
 """JSON-RPC 2.0, 5: the errors of a message whose id could not be read."""
 _LOG = "notifications/message"

@@ -47,14 +47,13 @@ def decode(body: bytes) -> Message:
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
         raise InvalidRequest("A message must be a JSON object")
     # A message that encodes to the same bytes again has no repeated keys: the decoder would have dropped them.
-    if (encode(message) != body or _may_be_deep(body)) and not _keys_are_unique(body, message):
-        raise InvalidRequest("The message repeats a key within one object")
-    return message
-
-
-def _may_be_deep(body: bytes) -> bool:
+    again = encode(message)
     # One pass over the bytes; counting each kind of bracket takes twice as long.
-    return len(body) - len(body.translate(None, b"{[")) > MAX_DEPTH
+    if len(body) - len(body.translate(None, b"{[")) > MAX_DEPTH:
+        _check_depth(body, MAX_DEPTH)
+    if again != body:
+        _check_keys(body, again)
+    return message
 
 
 def decode_batch(body: bytes) -> list[Any]:
@@ -65,7 +64,45 @@ def decode_batch(body: bytes) -> list[Any]:
         raise ParseError(f"The batch is not valid JSON: {fault}") from None
     if type(messages) is not list or not messages:
         raise InvalidRequest("A batch is a list of messages, and not an empty one")
-    return [decode(encode(message)) for message in messages]
+    _check_depth(body, MAX_DEPTH + 1)
+    _check_keys(body, encode(messages))
+    if any(type(message) is not dict for message in messages):
+        raise InvalidRequest("Each message of a batch must be a JSON object")
+    return messages
+
+
+def _check_depth(body: bytes, most: int) -> None:
+    braces = _structure(body).replace(b":", b"")
+    while braces:
+        if not most:
+            raise TooDeep
+        braces = braces.replace(b"{}", b"")  # takes away the innermost level, and only that
+        most -= 1
+
+
+def _check_keys(body: bytes, again: bytes) -> None:
+    """Raise InvalidRequest if an object in the body repeats a key; `again` is what was decoded, encoded.
+
+    Parsers disagree on which of two equal keys counts, so a proxy and this server could see two different requests.
+    The decoder keeps the last one. Each key has a colon: if there are fewer of them now, some were dropped.
+    """
+    if rb"\u" in body:  # which may write a colon in a string; without it, what was not dropped has the same ones
+        body, again = _structure(body), _structure(again)
+    if body.count(b":") != again.count(b":"):
+        raise InvalidRequest("The message repeats a key within one object")
+
+
+_BRACES: Final = bytes.maketrans(b"[]", b"{}")
+_NO_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}:"'))
+
+
+def _structure(text: bytes) -> bytes:
+    """Return the brackets (as braces) and colons of valid JSON that are outside its strings."""
+    if b"\\" in text:  # take away escaped backslashes, and then escaped quotes
+        text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    text = text.translate(_BRACES, _NO_STRUCTURE).replace(b'""', b"")
+    # Quotes side by side hold nothing, or separate strings: what is left in quotes is in strings still.
+    return b"".join(text.split(b'"')[::2]) if b'"' in text else text
 
 
 def check(message: Message) -> None:
@@ -137,48 +174,3 @@ def error(id_: RequestId | None, fault: ProtocolError) -> Message:
 
 def notification(method: str, params: Message) -> Message:
     return {"jsonrpc": "2.0", "method": method, "params": params}
-
-
-def _keys_are_unique(body: bytes, message: Message) -> bool:
-    """Return whether no object repeats a key; raise TooDeep if the message is nested too deeply.
-
-    Parsers disagree on which of two equal keys counts, so a proxy and this server could see two different requests.
-    The decoder keeps the last one, so keys are counted: each ends in ``":``, and as many of those as decoded keys means
-    that none was dropped. Where that count is not reliable (white space before a colon, quotes inside strings), a
-    slower parser checks every pair.
-    """
-    keys = 0
-    depth = 0
-    level: list[Any] = [message]
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise TooDeep
-        below: list[Any] = []
-        for node in level:
-            if type(node) is dict:
-                keys += len(node)
-                below += [value for value in node.values() if type(value) is dict or type(value) is list]
-            else:
-                below += [value for value in node if type(value) is dict or type(value) is list]
-        level = below
-    if body.count(b'":') == keys and not (b" :" in body or b"\n:" in body or b"\t:" in body or b"\r:" in body):
-        return True
-    import json  # few messages need it
-
-    try:
-        json.loads(body, object_pairs_hook=_unique)
-    except _RepeatedKey:
-        return False
-    return True
-
-
-class _RepeatedKey(Exception):
-    pass
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise _RepeatedKey
-    return made

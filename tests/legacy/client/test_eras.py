@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from antiphon import Accepted, CallTimeout, Client, Context, Discovery, Refused, Server, eras
+from antiphon import Accepted, CallTimeout, Client, Context, Disconnected, Discovery, Refused, Server, eras
 from client.hostile import Hostile, answer
 from client.until import until
 
@@ -64,6 +64,9 @@ OLD = {
     "406": answer(b"", "406 Not Acceptable"),
     "JSON of its own": answer({"error": "what?"}, "400 Bad Request"),
     "only old versions": answer(refused(-32022, data={"supported": ["2025-11-25", "2025-06-18"]}), "400 Bad Request"),
+    "older and newer versions": answer(
+        refused(-32022, data={"supported": ["2025-11-25", "2027-01-01"]}), "400 Bad Request"
+    ),
     "invalid parameters": answer(refused(-32602), "400 Bad Request"),
 }
 
@@ -271,7 +274,6 @@ OLD_CHILDREN = {
     "knows no such method": "serve(no)",
     "finds it invalid": "serve(lambda id: no(id, -32602, 'Invalid request parameters'))",
     "says nothing": "serve(lambda id: None)",
-    "dies of it": "serve(lambda id: os._exit(3))",
     "has only old versions": "serve(lambda id: no(id, -32022, data={'supported': ['2025-11-25']}))",
 }
 NEW_CHILD = "serve(lambda id: say(id, result={'supportedVersions': ['2026-07-28'], 'capabilities': {}}))"
@@ -289,13 +291,44 @@ def child(tmp_path):
 
 
 @pytest.mark.parametrize("code", OLD_CHILDREN.values(), ids=OLD_CHILDREN.keys())
-async def test_an_old_server_in_a_process_gets_a_fresh_one_for_the_handshake(child, code):
+async def test_the_process_that_answered_is_kept_and_greeted(child, code):
     make, notes = child
     async with asyncio.timeout(20), Client(make(code), probe_timeout=0.5) as client:
         assert (await client.call_tool("x")).text == "done"
         assert client.era == "legacy"
     heard = [word for word in notes() if word != "notifications/cancelled"]
-    assert heard == ["start", "server/discover", "start", "initialize", "notifications/initialized", "tools/call"]
+    assert heard == ["start", "server/discover", "initialize", "notifications/initialized", "tools/call"]
+
+
+async def test_a_process_that_dies_of_the_new_era_is_started_again_for_the_handshake(child):
+    make, notes = child
+    async with asyncio.timeout(20), Client(make("serve(lambda id: os._exit(3))")) as client:
+        assert (await client.call_tool("x")).text == "done"
+        assert client.era == "legacy"
+    assert notes() == ["start", "server/discover", "start", "initialize", "notifications/initialized", "tools/call"]
+
+
+async def test_a_process_that_dies_of_either_era_is_started_twice_and_named(child):
+    make, notes = child
+    code = "serve(lambda id: os._exit(3), lambda id: os._exit(4))"
+    async with asyncio.timeout(20), Client(make(code)) as client:
+        with pytest.raises(Disconnected, match="exit code 4"):
+            await client.call_tool("x")
+    assert notes() == ["start", "server/discover", "start", "initialize"]
+
+
+async def test_a_kept_process_that_dies_later_is_started_and_greeted_again(child):
+    make, notes = child
+    async with asyncio.timeout(20), Client(make(OLD_CHILDREN["knows no such method"])) as client:
+        assert (await client.call_tool("x")).text == "done"
+        process = client._link._link._session.transport._pipe._process
+        process._signal(9)
+        await until(lambda: process.has_ended)
+        assert (await client.call_tool("x")).text == "done"
+        living = client._link._link._session.transport._pipe._process
+    assert living.has_ended, "the second one is ended with the client"
+    greeted = ["initialize", "notifications/initialized", "tools/call"]
+    assert notes() == ["start", "server/discover", *greeted, "start", *greeted]
 
 
 async def test_the_era_of_a_command_is_remembered(child):
@@ -323,9 +356,7 @@ async def test_a_modern_server_that_is_slow_to_start_is_modern_after_all(child):
         assert (await client.call_tool("x")).text == "done"
         assert client.era == "modern"
     assert [word for word in notes() if word != "notifications/cancelled"] == [
-        *("start", "server/discover"),
-        *("start", "initialize"),
-        *("start", "tools/call"),
+        *("start", "server/discover", "initialize", "tools/call"),
     ]
 
 
@@ -334,7 +365,7 @@ async def test_a_server_that_knows_neither_opening_is_modern(child):
     async with asyncio.timeout(20), Client(make("serve(no, no)")) as client:
         assert (await client.call_tool("x")).text == "done"
         assert client.era == "modern"
-    assert notes() == ["start", "server/discover", "start", "initialize", "start", "tools/call"]
+    assert notes() == ["start", "server/discover", "initialize", "tools/call"]
 
 
 async def test_a_server_that_knows_no_common_revision_is_quoted(child):

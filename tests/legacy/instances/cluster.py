@@ -14,7 +14,7 @@ from legacy.instances.older import Answerer, OlderClient, closed
 from legacy.instances.proxy import Proxy
 
 INSTANCE = Path(__file__).parent / "instance.py"
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Instance:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +18,8 @@ from legacy.instances.older import Answer, Event, OlderClient, Refusal
 from redis_server import start_redis
 
 pytestmark = pytest.mark.heavy
-SESSION_TTL = 4.0
-SOON = 5.0
+SOON = 15.0
+"""Seconds: the five that are promised, and what a busy machine adds."""
 
 Json = dict[str, Any]
 
@@ -31,7 +32,8 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(redis, tmp_path_factory.mktemp("instances"), size=4, session_ttl=SESSION_TTL)
+    # Longer than a client needs to come back, however busy the machine is.
+    cluster = Cluster(redis, tmp_path_factory.mktemp("instances"), size=4, session_ttl=60)
     yield cluster
     cluster.stop()
     told = [line for line in cluster.log().splitlines() if "messages are lost until" not in line]
@@ -285,13 +287,14 @@ async def test_an_ended_session_ends_everywhere(cluster: Cluster) -> None:
                 assert refused.value.status == 404
 
 
-async def test_nothing_is_left_in_redis_when_all_has_expired(cluster: Cluster, redis: str) -> None:
-    async with cluster.whole() as front, Redis.from_url(redis) as connection:
-        await front.orders("order", 5)
-        assert await connection.keys() != []
-        for _ in range(int(20 * SESSION_TTL)):
-            left = await connection.keys()
-            if not left:
-                break
-            await asyncio.sleep(0.1)
-        assert left == []
+async def test_nothing_is_left_in_redis_when_all_has_expired(tmp_path: Path) -> None:
+    with start_redis(tmp_path) as redis:
+        cluster = Cluster(redis, tmp_path, size=2, session_ttl=4)
+        try:
+            async with cluster.whole() as front, Redis.from_url(redis) as connection:
+                await front.orders("order", 5)
+                assert await connection.keys() != []
+                while await connection.keys():  # noqa: ASYNC110 -- nothing here sets an Event
+                    await asyncio.sleep(0.1)
+        finally:
+            cluster.stop()

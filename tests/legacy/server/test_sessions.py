@@ -289,6 +289,10 @@ class CountingStore(MemoryStore):
         self.writes += key.startswith("antiphon:session:")
         await super().put(key, value, ttl=ttl)
 
+    async def add(self, key, value=b"", *, ttl=None, replacing=None):
+        self.writes += key.startswith("antiphon:session:")
+        return await super().add(key, value, ttl=ttl, replacing=replacing)
+
 
 async def test_a_session_whose_stream_is_open_does_not_expire():
     store = CountingStore()

@@ -24,26 +24,6 @@ class LegacyCall:
     Its questions are ``waiting`` until ``round`` puts them to the caller, and ``asked`` from then on.
     """
 
-    __slots__ = (
-        "_clock",
-        "_fault",
-        "_guessed",
-        "_held",
-        "_keys",
-        "_moot",
-        "_news",
-        "_replied",
-        "_waiter",
-        "asked",
-        "asks",
-        "guesses",
-        "handle",
-        "id",
-        "message",
-        "urls",
-        "waiting",
-    )
-
     def __init__(self, message: JsonObject, *, asks: bool = False, handle: str | None = None) -> None:
         self.message = message
         self.id: int = message["id"]

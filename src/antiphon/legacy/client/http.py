@@ -10,7 +10,7 @@ from typing import Any
 from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
 from antiphon.http.client import ClientConnection
 from antiphon.legacy.client.call import LegacyCall
-from antiphon.legacy.client.transport import Receiver, SessionLost
+from antiphon.legacy.client.transport import Receiver, SessionLost, Transport
 from antiphon.transports.http_client import MAX_REPLY, HttpLink, content_type, refused
 from antiphon.transports.link import read_messages
 from antiphon.types import JsonObject
@@ -34,7 +34,7 @@ _OF_THE_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
 log = logging.getLogger("antiphon.client")
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """A Transport over the streamable HTTP of the older revisions (2025-11-25, basic/transports)."""
 
     def __init__(self, calls: HttpLink, aside: HttpLink, receiver: Receiver) -> None:
@@ -45,17 +45,18 @@ class HttpTransport:
         self._headers: dict[str, str] = {}
         self._readers: dict[LegacyCall, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hears: asyncio.Future[bool] | None = None
+        self._has_listened = asyncio.Event()
+        """Set once it is known whether the server has a stream of its own."""
+        self._is_heard = False
+        """Whether it has, and that is listened to."""
         self._lost = False
 
     async def open(self) -> None:
         await self._calls.open()
         await self._aside.open()
-        self._hears = asyncio.get_running_loop().create_future()
 
     def carry(self, call: LegacyCall) -> None:
-        task = self._readers[call] = self._task(self._carry(call))
-        task.add_done_callback(lambda task: self._carried(call, task))
+        self._readers[call] = self._task(self._carry(call))
 
     def drop(self, call: LegacyCall) -> None:
         task = self._readers.pop(call, None)
@@ -71,8 +72,7 @@ class HttpTransport:
         finally:
             self._aside.give_back(response, answered=answered)
         if not 200 <= response.status < 300:
-            self._check_session(response, body)
-            raise refused(response, body)
+            raise self._refusal(response, body)
 
     def agree(self, revision: str) -> None:
         self._headers = {**self._headers, "MCP-Protocol-Version": revision}
@@ -81,9 +81,10 @@ class HttpTransport:
         self._task(self._listen())
 
     async def hears(self) -> bool:
-        assert self._hears is not None
-        done, _ = await asyncio.wait({self._hears}, timeout=HEARING)
-        return not done or self._hears.result()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEARING):
+                await self._has_listened.wait()
+        return self._is_heard or not self._has_listened.is_set()
 
     async def close(self) -> None:
         tasks = list(self._tasks)
@@ -107,24 +108,23 @@ class HttpTransport:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _carried(self, call: LegacyCall, task: asyncio.Task[None]) -> None:
-        self._readers.pop(call, None)
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("a call could not be carried", exc_info=bug)
-            call.fail(Disconnected("The call was lost on the way; the log says why"))
-
     # --- a call ---------------------------------------------------------------------------------------------------
 
     async def _carry(self, call: LegacyCall) -> None:
         events = Events(MAX_REPLY, only_messages=True)
         try:
             response = await self._calls.exchange("POST", self._headers, encode(call.message))
-            if not await self._read(self._calls, response, events, call):
+            if not await self._read(response, events, call):
                 await self._take_up(events, call)
         except Refused as fault:
             call.fail(await self._explained(fault, call))
         except CallFailed as fault:
             call.fail(fault)
+        except Exception:
+            log.exception("a call could not be carried")
+            call.fail(Disconnected("The call was lost on the way; the log says why"))
+        finally:
+            self._readers.pop(call, None)
 
     async def _explained(self, fault: Refused, call: LegacyCall) -> Refused:
         """Backwards Compatibility: a server that takes no POST here may be one of the transport before this one."""
@@ -138,7 +138,7 @@ class HttpTransport:
             status=fault.status,
         )
 
-    async def _read(self, link: HttpLink, response: ClientConnection, events: Events, call: LegacyCall) -> bool:
+    async def _read(self, response: ClientConnection, events: Events, call: LegacyCall) -> bool:
         """Take all that a response brings; return whether the reply to the call was in it."""
         answered = False
         try:
@@ -147,15 +147,14 @@ class HttpTransport:
                 answered = await self._heard(response, events, call)
             else:
                 body = await response.read(MAX_REPLY)
-                self._check_session(response, body)
                 if response.status != 200 or content_type(response) != "application/json":
-                    raise refused(response, body)
+                    raise self._refusal(response, body)
                 self._greeted(response, call)
                 answered = self._received(body, call)
                 if not answered:
                     raise PeerBroken("The server answered with a message that is no reply to the request")
         finally:
-            link.give_back(response, answered=answered)
+            self._calls.give_back(response, answered=answered)
         return answered
 
     async def _heard(self, response: ClientConnection, events: Events, call: LegacyCall | None) -> bool:
@@ -174,20 +173,15 @@ class HttpTransport:
 
     def _received(self, data: bytes, call: LegacyCall | None) -> bool:
         """Pass on all messages of an event or body; return whether the reply to the call is among them."""
-        # A batch has no order: pass the reply on last, for it ends the call.
-        answered = False
-        for message in sorted(read_messages(data), key=lambda message: "method" not in message):
-            answered |= self._passed_on(message, call)
-        return answered
-
-    def _passed_on(self, message: JsonObject, call: LegacyCall | None) -> bool:
-        if "method" not in message and call is not None:
-            if message.get("id") == call.id or ("error" in message and message.get("id") is None):
-                call.put(message)
-                return True
-        else:
-            self._receiver.receive(message, call)
-        return False
+        reply = None
+        for message in read_messages(data):
+            if call is None or "method" in message:
+                self._receiver.receive(message, call)
+            elif message.get("id") == call.id or ("error" in message and message.get("id") is None):
+                reply = message
+        if call is not None and reply is not None:
+            call.put(reply)  # last, for it ends the call; a batch has no order
+        return reply is not None
 
     async def _take_up(self, events: Events, call: LegacyCall) -> None:
         """Resume a stream that ended before the reply (Resumability and Redelivery)."""
@@ -199,7 +193,7 @@ class HttpTransport:
                 headers = {**self._headers, "Last-Event-ID": events.last_id or ""}
                 response = await self._calls.exchange("GET", headers)
                 events.reconnected()
-                if await self._read(self._calls, response, events, call):
+                if await self._read(response, events, call):
                     return
             except SessionLost:
                 raise Disconnected("The server ended the session before it had answered") from None
@@ -213,25 +207,17 @@ class HttpTransport:
             in_vain = in_vain + 1 if events.last_id == seen else 0
         raise Disconnected(f"The stream broke, and nothing came of taking it up {ATTEMPTS} times")
 
-    def _check_session(self, response: ClientConnection, body: bytes) -> None:
-        lost = self._loss(response, body)
-        if lost is not None:
-            self._lost = True
-            raise lost
-
-    def _loss(self, response: ClientConnection, body: bytes) -> SessionLost | None:
-        """The fault, if a response says that the server ended the session (Session Management, 3).
+    def _refusal(self, response: ClientConnection, body: bytes) -> Refused | SessionLost:
+        """The fault of a response that carries no reply: SessionLost if the session is over (Session Management, 3).
 
         That is a 404. Some servers answer 400, as to a request without a session: it counts if it speaks of one.
         """
-        if "MCP-Session-Id" not in self._headers or response.status not in {400, 404}:
-            return None
-        if response.status == 404:
-            return SessionLost("The server ended the session")
         refusal = refused(response, body)
-        if not _OF_THE_SESSION.search(str(refusal)):
-            return None
-        return SessionLost(f"The server ended the session: {refusal}", refusal)
+        told = str(refusal) if response.status == 400 else ""
+        if "MCP-Session-Id" in self._headers and (response.status == 404 or _OF_THE_SESSION.search(told)):
+            self._lost = True
+            return SessionLost(f"The server ended the session: {refusal}", refusal if told else None)
+        return refusal
 
     def _greeted(self, response: ClientConnection, call: LegacyCall) -> None:
         """Session Management, 1: the response to ``initialize`` may name a session."""
@@ -246,7 +232,6 @@ class HttpTransport:
 
     async def _listen(self) -> None:
         """The server's own stream, for as long as there is one (Listening for Messages from the Server)."""
-        assert self._hears is not None
         events = Events(MAX_REPLY, only_messages=True)
         in_vain = 0
         try:
@@ -259,26 +244,28 @@ class HttpTransport:
                 in_vain = in_vain + 1 if events.last_id == seen else 0
                 await asyncio.sleep(_pause(events, in_vain))
         finally:
-            if not self._hears.done():
-                self._hears.set_result(False)
-            elif self._hears.result():
-                self._hears = asyncio.get_running_loop().create_future()
-                self._hears.set_result(False)
+            if self._is_heard:
+                self._is_heard = False
                 self._receiver.missed()
+            self._has_listened.set()
 
     async def _listened(self, events: Events) -> bool:
         """Read one connection of the server's stream to its end; return whether to try another."""
-        assert self._hears is not None
         headers = self._headers if events.last_id is None else {**self._headers, "Last-Event-ID": events.last_id}
         try:
             response = await self._aside.exchange("GET", headers)
         except CallFailed:
-            return self._hears.done()
+            return self._is_heard
         try:
             if response.status != 200 or content_type(response) != "text/event-stream":
-                return self._hears.done() and await self._may_return(response)
-            if not self._hears.done():
-                self._hears.set_result(True)
+                if not self._is_heard:
+                    return False  # it has none
+                fault = self._refusal(response, await response.read(MAX_REPLY))
+                if isinstance(fault, SessionLost):
+                    self._receiver.retire(fault)
+                return response.status >= 500
+            self._is_heard = True
+            self._has_listened.set()
             events.reconnected()
             await self._heard(response, events, None)
         except PeerBroken as fault:
@@ -289,18 +276,6 @@ class HttpTransport:
         finally:
             self._aside.give_back(response, answered=False)
         return True
-
-    async def _may_return(self, response: ClientConnection) -> bool:
-        """Whether to try the server's own stream again after it was refused."""
-        lost: SessionLost | None = None
-        if response.status == 404:
-            lost = SessionLost("The server ended the session")
-        elif response.status == 400:
-            lost = self._loss(response, await response.read(MAX_REPLY))
-        if lost is not None:
-            self._lost = True
-            self._receiver.retire(lost)
-        return response.status >= 500
 
 
 def _pause(events: Events, in_vain: int) -> float:

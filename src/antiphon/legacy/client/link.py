@@ -8,9 +8,8 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from os import PathLike
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from antiphon.errors import CannotAnswer, Disconnected
 from antiphon.legacy.client.call import LegacyCall
@@ -34,6 +33,7 @@ from antiphon.wire.revisions import LATEST, LOG_LEVEL, REVISIONS
 if TYPE_CHECKING:
     from antiphon.server.dispatch import Service
 
+T = TypeVar("T")
 VISIT = 5.0
 """Seconds after a URL was accepted in which the server may say that it was visited. Then the call is made again."""
 
@@ -85,7 +85,7 @@ class LegacyLink(SessionLink):
             return await self._listen(message, on_notification)
         if "requestState" in params or "inputResponses" in params:
             return await self._go_on(message, on_notification)
-        return await self._call(message, on_notification)
+        return await self._in_session(lambda session: self._call(session, message, on_notification))
 
     def abandon(self, state: str | None, why: BaseException) -> None:
         """Leave a call whose questions will not be answered."""
@@ -125,6 +125,18 @@ class LegacyLink(SessionLink):
             await asyncio.sleep(0)
         return session
 
+    async def _in_session(self, work: Callable[[ClientSession], Awaitable[T]]) -> T:
+        """Do something in the session; again in a new one if the server does not know it, for then nothing ran."""
+        for is_last in (False, True):
+            session = await self._living()
+            try:
+                return await work(session)
+            except SessionLost as fault:
+                session.retire(fault)
+                if is_last:
+                    raise fault.refusal or fault from None
+        raise AssertionError
+
     async def _start_again(self, lost: ClientSession) -> None:
         session = await self._opened()
         if self._session is not lost:  # the link was closed meanwhile
@@ -139,21 +151,14 @@ class LegacyLink(SessionLink):
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, message: JsonObject, on_notification: OnNotification | None) -> JsonObject:
-        """Send a request; once more if the session was lost, for then it never ran."""
+    async def _call(
+        self, session: ClientSession, message: JsonObject, on_notification: OnNotification | None
+    ) -> JsonObject:
+        """Send a request, and wait for its reply or its questions."""
         params: JsonObject = message.get("params", {})
-        level = params.get("_meta", {}).get(LOG_LEVEL)
-        for is_last in (False, True):
-            session = await self._living()
-            try:
-                await session.log_from(level)
-                call = session.start(message["method"], params)
-                return await self._turn(session, call, message["id"], on_notification)
-            except SessionLost as fault:
-                session.retire(fault)
-                if is_last:
-                    raise fault.refusal or fault from None
-        raise AssertionError
+        await session.log_from(params.get("_meta", {}).get(LOG_LEVEL))
+        call = session.start(message["method"], params)
+        return await self._turn(session, call, message["id"], on_notification)
 
     async def _turn(
         self, session: ClientSession, call: LegacyCall, id_: object, on_notification: OnNotification | None
@@ -204,7 +209,7 @@ class LegacyLink(SessionLink):
                     call.waiting[key] = request
                 elif call.is_over:
                     # The question may belong to another call: the server knows what to do with the answer.
-                    session.answer_soon(request, given[key])
+                    session.soon(session.answer(request, given[key]))
                 else:
                     await session.answer(request, given[key])
         except BaseException as fault:
@@ -223,19 +228,13 @@ class LegacyLink(SessionLink):
     async def _listen(self, message: JsonObject, on_notification: OnNotification | None) -> JsonObject:
         """Do ``subscriptions/listen`` with the notifications that an old server sends anyway. It ends in a fault."""
         wanted = message.get("params", {}).get("notifications")
-        for is_last in (False, True):
-            session = await self._living()
+
+        async def subscribe(session: ClientSession) -> tuple[ClientSession, ChangeListener]:
             listener = ChangeListener(message["id"], wanted, session.server, hears=await session.transport.hears())
-            try:
-                await session.add(listener)
-                break
-            except BaseException as fault:
-                session.remove(listener)
-                if not isinstance(fault, SessionLost):
-                    raise
-                session.retire(fault)
-                if is_last:
-                    raise fault.refusal or fault from None
+            await session.add(listener)
+            return session, listener
+
+        session, listener = await self._in_session(subscribe)
         try:
             await tell(on_notification, listener.acknowledgment)
             while True:
@@ -273,16 +272,8 @@ def to_url(
     return LegacyLink(connect, revision=revision)
 
 
-def to_command(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: str | PathLike[str] | None = None,
-    revision: str | None = None,
-    on_stray_line: Callable[[str], None] | None = None,
-) -> LegacyLink:
-    """Over the standard streams of a process."""
-    child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line)
+def to_child(child: ChildLink, *, revision: str | None = None) -> LegacyLink:
+    """Over the standard streams of a process: of the one that runs already, if the link to it is open."""
     return over_pipe(functools.partial(ChildPipe, child), revision=revision)
 
 

@@ -97,7 +97,7 @@ class ClientSession:
         self._completed: dict[object, None] = {}
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unclaimed = UnclaimedQuestions(caller.answer, self.transport.tell, self._soon)
+        self._unclaimed = UnclaimedQuestions(caller.answer, self.transport.tell, self.soon)
         self._untold: list[JsonObject] = []
         self._level: object = None
 
@@ -153,7 +153,8 @@ class ClientSession:
         for request in own:
             self._refuse(request["id"], INTERNAL, "The call is over")
         for request in guessed:
-            self._ask_apart(request)
+            if not self._unclaimed.ask(request):
+                self._refuse(request["id"], INTERNAL, TOO_MANY)
 
     @property
     def has_something_to_say(self) -> bool:
@@ -173,7 +174,7 @@ class ClientSession:
         # basic/utilities/cancellation: ``initialize`` must not be cancelled.
         if self.fault is None and call.message["method"] != "initialize":
             own, guessed = call.give_back()
-            self._soon(self._given_up(call, [*own, *guessed], told))
+            self.soon(self._given_up(call, [*own, *guessed], told))
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
         """Send a request of the link's own; return its result."""
@@ -206,9 +207,6 @@ class ClientSession:
         """Answer what the server asked."""
         await self.transport.tell({"jsonrpc": "2.0", "id": request["id"], "result": response})
 
-    def answer_soon(self, request: JsonObject, response: object) -> None:
-        self._soon(self.answer(request, response))
-
     async def completed(self, ids: set[object], seconds: float) -> None:
         """Wait until the server says that these elicitations are done, so many seconds at most: it need not."""
         try:
@@ -224,10 +222,14 @@ class ClientSession:
     async def add(self, listener: ChangeListener) -> None:
         """Subscribe to what a listener wants."""
         self._listeners.add(listener)
-        for uri in listener.uris:
-            self._subscribed[uri] += 1
-            if self._subscribed[uri] == 1:
-                await self.ask("resources/subscribe", {"uri": uri})
+        try:
+            for uri in listener.uris:
+                self._subscribed[uri] += 1
+                if self._subscribed[uri] == 1:
+                    await self.ask("resources/subscribe", {"uri": uri})
+        except BaseException:
+            self.remove(listener)
+            raise
 
     def remove(self, listener: ChangeListener) -> None:
         self._listeners.discard(listener)
@@ -236,10 +238,7 @@ class ClientSession:
             if self._subscribed[uri] <= 0:
                 del self._subscribed[uri]
                 if self.fault is None:
-                    self._soon(self._unsubscribed(uri))
-
-    async def _unsubscribed(self, uri: str) -> None:
-        await self.ask("resources/unsubscribe", {"uri": uri})
+                    self.soon(self.ask("resources/unsubscribe", {"uri": uri}))
 
     # --- what the transport brings --------------------------------------------------------------------------------
 
@@ -280,7 +279,7 @@ class ClientSession:
         if type(id_) is not int and type(id_) is not str:
             return
         if request["method"] == "ping":
-            self._soon(self.answer(request, {}))
+            self.soon(self.answer(request, {}))
             return
         fault = why_not(request, self._caller.meta.get(CLIENT_CAPABILITIES, {}))
         if fault is not None:
@@ -288,39 +287,29 @@ class ClientSession:
             self._refuse(id_, *fault)
             return
         hint = _hint(request)
-        if call is None and hint is None:
-            self._guess(request)
+        if call is None and hint is not None:
+            call = self._calls.get(hint)
+        elif call is None:
+            # Neither the transport nor the server says whose it is. The only call that may ask has most likely asked:
+            # it gets a round. Of several, a wrong one would be held up or ended by a question that is not its own: such
+            # a question is answered apart from them.
+            open_ = [one for one in self._calls.values() if one.asks and not one.is_over]
+            if not (open_[0].ask(request, guessed=True) if len(open_) == 1 else self._unclaimed.ask(request, open_)):
+                self._refuse(id_, INTERNAL, TOO_MANY)
             return
-        asking = call or self._calls.get(hint or 0)
-        if asking is None or asking.is_over:
+        if call is None or call.is_over:
             self._refuse(id_, INTERNAL, "The call is over")
-        elif not asking.asks:
-            self._ask_apart(request)
-        elif not asking.ask(request):
+        elif not (call.ask(request) if call.asks else self._unclaimed.ask(request)):
             self._refuse(id_, INTERNAL, TOO_MANY)
-
-    def _guess(self, request: JsonObject) -> None:
-        """Take a question of which neither the transport nor the server says whose it is.
-
-        The only call that may ask has most likely asked: it gets a round. Of several, a wrong one would be held up or
-        ended by a question that is not its own: such a question is answered apart from them.
-        """
-        open_ = [call for call in self._calls.values() if call.asks and not call.is_over]
-        if len(open_) != 1:
-            self._ask_apart(request, open_)
-        elif not open_[0].ask(request, guessed=True):
-            self._refuse(request["id"], INTERNAL, TOO_MANY)
-
-    def _ask_apart(self, request: JsonObject, candidates: Sequence[LegacyCall] = ()) -> None:
-        if not self._unclaimed.ask(request, candidates):
-            self._refuse(request["id"], INTERNAL, TOO_MANY)
 
     def _told(self, message: JsonObject, call: LegacyCall | None) -> None:
         """Take a notification."""
         method, params = message["method"], message.get("params")
         about: JsonObject = params if type(params) is dict else {}
         if method == "notifications/cancelled":
-            self._withdraw(about.get("requestId"))
+            for open_ in self._calls.values():
+                open_.withdraw(about.get("requestId"))
+            self._unclaimed.withdraw(about.get("requestId"))
         elif method == "notifications/elicitation/complete":
             if len(self._completed) >= MOST_COMPLETED:
                 del self._completed[next(iter(self._completed))]
@@ -329,8 +318,15 @@ class ClientSession:
             self._news.set()
         else:
             heard = [listener.hear(message, about) for listener in self._listeners]
-            if not any(heard):
-                self._pass_on(message, call or self._telling(method, about))
+            call = call or self._telling(method, about)
+            if any(heard):
+                return
+            if call is not None:
+                call.put(message)
+            elif len(self._untold) < MOST_TOLD:
+                self._untold.append(message)
+                if len(self._untold) == 1:
+                    self.soon(self._heard())
 
     def _telling(self, method: str, about: JsonObject) -> LegacyCall | None:
         """The call that a notification belongs to: by its progress token; a log message is the newest call's."""
@@ -340,15 +336,6 @@ class ClientSession:
         if method == "notifications/message":
             return next((call for call in reversed(self._calls.values()) if not call.is_over), None)
         return None
-
-    def _pass_on(self, message: JsonObject, call: LegacyCall | None) -> None:
-        if call is not None:
-            call.put(message)
-            return
-        if len(self._untold) < MOST_TOLD:
-            self._untold.append(message)
-        if len(self._untold) == 1:
-            self._soon(self._heard())
 
     async def _heard(self) -> None:
         """Pass on the notifications of no call, in order."""
@@ -360,11 +347,6 @@ class ClientSession:
             finally:
                 del self._untold[0]
 
-    def _withdraw(self, id_: object) -> None:
-        for call in self._calls.values():
-            call.withdraw(id_)
-        self._unclaimed.withdraw(id_)
-
     # --- what is sent beside the requests -------------------------------------------------------------------------
 
     async def _given_up(self, call: LegacyCall, questions: Sequence[JsonObject], told: str) -> None:
@@ -373,9 +355,10 @@ class ClientSession:
         await self.transport.tell(notification("notifications/cancelled", {"requestId": call.id, "reason": told}))
 
     def _refuse(self, id_: RequestId, code: int, told: str) -> None:
-        self._soon(self.transport.tell(failure(id_, code, told)))
+        self.soon(self.transport.tell(failure(id_, code, told)))
 
-    def _soon(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def soon(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
+        """Do something beside the requests; ``close`` waits for it."""
         task = asyncio.get_running_loop().create_task(_quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -383,7 +366,7 @@ class ClientSession:
         return task
 
 
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
     try:
         await work
     except CallFailed as fault:

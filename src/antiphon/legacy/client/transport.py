@@ -36,19 +36,23 @@ class Receiver(Protocol):
         """Note that nothing more will come."""
 
 
-class Transport(Protocol):
-    """One connection to an old server, from ``initialize`` to its end."""
+class Transport:
+    """One connection to an old server, from ``initialize`` to its end. The defaults are those of a pipe."""
 
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        """Connect; nothing is sent yet."""
 
     def carry(self, call: LegacyCall) -> None:
         """Send a call's request. Its reply goes to the receiver, a failure to the call itself."""
 
-    def drop(self, call: LegacyCall) -> None:
-        """Stop waiting for the reply to a call."""
-
     async def tell(self, message: JsonObject) -> None:
         """Send a response or a notification."""
+
+    async def close(self) -> None:
+        """End the connection."""
+
+    def drop(self, call: LegacyCall) -> None:
+        """Stop waiting for the reply to a call."""
 
     def agree(self, revision: str) -> None:
         """Name this revision from now on."""
@@ -58,9 +62,7 @@ class Transport(Protocol):
 
     async def hears(self) -> bool:
         """Whether messages of no call can arrive."""
-        ...
-
-    async def close(self) -> None: ...
+        return True
 
 
 Connect: TypeAlias = Callable[[Receiver], Transport]
@@ -76,7 +78,7 @@ class MessagePipe(Protocol):
     async def close(self) -> None: ...
 
 
-class PipeTransport:
+class PipeTransport(Transport):
     """A Transport over a pipe: unless a message says which call it belongs to, that must be guessed."""
 
     def __init__(self, make: Callable[[Receive, Lost], MessagePipe], receiver: Receiver) -> None:
@@ -93,20 +95,8 @@ class PipeTransport:
         except CallFailed as fault:
             call.fail(fault)
 
-    def drop(self, call: LegacyCall) -> None:
-        """The pipe stays open for the other calls."""
-
     async def tell(self, message: JsonObject) -> None:
         self._pipe.send(message)
-
-    def agree(self, revision: str) -> None:
-        """A pipe has no headers."""
-
-    def listen(self) -> None:
-        """A pipe always does."""
-
-    async def hears(self) -> bool:
-        return True
 
     async def close(self) -> None:
         if self._is_open:
@@ -115,7 +105,7 @@ class PipeTransport:
 
 
 class ChildPipe:
-    """The standard streams of a process that is started for it."""
+    """The standard streams of a process."""
 
     def __init__(self, child: ChildLink, receive: Receive, lost: Lost) -> None:
         self._child = child
@@ -124,7 +114,7 @@ class ChildPipe:
         self._process: Process | None = None
 
     async def open(self) -> None:
-        self._process = await self._child.start(self._receive, self._lost)
+        self._process = await self._child.lend(self._receive, self._lost)
 
     def send(self, message: JsonObject) -> None:
         if self._process is None:
@@ -133,4 +123,4 @@ class ChildPipe:
 
     async def close(self) -> None:
         if self._process is not None:
-            await self._process.close()
+            await self._child.take_back(self._process)

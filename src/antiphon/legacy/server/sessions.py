@@ -229,11 +229,14 @@ class Sessions:
     async def touch(self, name: str) -> bool:
         """Prolong a session that is in use although it sends nothing; False if it has ended."""
         key = _key(name)
-        async with self._alone(name):
-            packed = await self._store.get(key)
-            if packed is not None:
-                await self._write(key, _decode(packed))
-        return packed is not None
+        packed = await self._store.get(key)
+        if packed is None:
+            return False
+        # What is changed or ended meanwhile stays so. A claim would make this wait for an instance that died with it.
+        mine = _decode(packed).pack(self._writer)
+        if await self._store.add(key, mine, ttl=self._ttl, replacing=packed):
+            self._note(key)
+        return True
 
     async def end(self, session: Session) -> None:
         async with self._alone(session.id):
@@ -242,6 +245,10 @@ class Sessions:
 
     async def _write(self, key: str, session: Session) -> None:
         await self._store.put(key, session.pack(self._writer), ttl=self._ttl)
+        self._note(key)
+
+    def _note(self, key: str) -> None:
+        """Remember that a session was written just now."""
         self._used.pop(key, None)
         # The store's own key, and one moment for many: ten thousand sessions need not have more of either.
         now = time.monotonic()

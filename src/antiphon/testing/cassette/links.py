@@ -39,6 +39,7 @@ class Recorder(Around):
         cwd: str | os.PathLike[str] | None = None,
         era: str = "auto",
     ) -> None:
+        env = {**os.environ, **(env or {})}
         super().__init__(eras.connect(target, headers=headers, env=env, cwd=cwd, era=era))
         self._path = path
         redact = list(redact)

@@ -28,6 +28,7 @@ _TARGETS: Final = {
     "resources/read": ("uri", ""),
 }
 """The parameters of each method that hold its target and its arguments."""
+_MOST_CHOICES: Final = 6
 
 
 class ShownField(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +144,7 @@ def _question(key: str, request: Mapping[str, object]) -> tuple[str, str, tuple[
         case "elicitation/create" if params.get("mode") == "url" or "url" in params:
             return f"asks {key}, in a browser", f"{message}\n{params.get('url', '')}", ()
         case "elicitation/create":
-            return f"asks {key}", message, tuple(_fields(params))
+            return f"asks {key}", message, tuple(described_fields(params.get("requestedSchema")))
         case "sampling/createMessage":
             return f"asks the model {key}", _messages(params.get("messages")), ()
         case "roots/list":
@@ -161,31 +162,39 @@ def _listed_question(request: Mapping[str, object]) -> tuple[str, tuple[ShownFie
             return compact(request), ()
 
 
-def _fields(params: Mapping[str, object]) -> Iterator[ShownField]:
-    match params.get("requestedSchema"):
+def described_fields(schema: object) -> Iterator[ShownField]:
+    """Yield what a schema of an object has: a form's fields, or a tool's arguments."""
+    match schema:
         case {"properties": {**properties}, **rest}:
             required = rest.get("required")
-            for name, schema in properties.items():
-                known = schema if isinstance(schema, Mapping) else {}
-                about = _type(known) + (f" = {compact(known['default'])}" if "default" in known else "")
+            for name, definition in properties.items():
+                known = definition if isinstance(definition, Mapping) else {}
+                about = _type(known)
+                about += f" = {compact(known['default'])}" if known.get("default") is not None else ""
                 about += ", required" if isinstance(required, list) and name in required else ""
                 yield ShownField(name=str(name), about=about, description=_description(known, str(name)))
         case _:
             pass
 
 
-def _type(schema: Mapping[str, object]) -> str:
+def _type(schema: object) -> str:
     match schema:
         case {"enum": [*choices]}:
-            return " | ".join(map(_bare, choices))
+            return " | ".join(map(_bare, choices[:_MOST_CHOICES])) + (" | ..." if len(choices) > _MOST_CHOICES else "")
+        case {"const": value}:
+            return _bare(value)
         case {"oneOf": [*choices]} | {"anyOf": [*choices]}:
-            return " | ".join(_bare(choice.get("const")) for choice in choices if isinstance(choice, Mapping))
-        case {"type": "array", "items": Mapping() as items}:
+            return " | ".join(dict.fromkeys(map(_type, choices)))
+        case {"type": "array", "items": items}:
             return f"list of {_type(items)}"
         case {"type": str(name), "format": str(form)}:
             return f"{name} ({form})"
         case {"type": str(name)}:
             return name
+        case {"type": [*names]}:
+            return " | ".join(map(str, names))
+        case {"$ref": _} | {"properties": _}:
+            return "object"
         case _:
             return "anything"
 
@@ -233,14 +242,17 @@ def _content(result: JsonObject) -> tuple[str, object]:
     structured = plain(result["structuredContent"])
     if isinstance(structured, dict) and list(structured.values()) == [text]:
         return text, msgspec.UNSET
-    return "" if _repeats(text, structured) else text, structured
+    return "" if repeats(text, structured) else text, structured
 
 
-def _repeats(text: str, structured: object) -> bool:
+def repeats(text: str, structured: object) -> bool:
+    """Whether a text says what the structured content says (server/tools, Structured Content)."""
+    if text == structured:
+        return True
     try:
         decoded: object = msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return text == structured
+        return False
     return decoded == structured or (isinstance(structured, dict) and list(structured.values()) == [decoded])
 
 

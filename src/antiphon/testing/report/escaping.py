@@ -32,6 +32,14 @@ def visible(text: str) -> str:
     return _RUNNER_COMMAND.sub(r"#\\x23", text)
 
 
+def visible_json(value: object) -> str:
+    """Return a value as indented JSON that any parser reads, with escapes for what `visible` escapes."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    if not text.isascii() or "\x7f" in text:
+        text = "".join(letter if _is_harmless(letter) else _json_escape(letter) for letter in text)
+    return _RUNNER_COMMAND.sub(r"#\\u0023", text)
+
+
 def line(text: str) -> str:
     """Return the text on one line, harmless."""
     return " ".join(visible(text).split())
@@ -87,6 +95,11 @@ def _is_harmless(letter: str) -> bool:
 def _escape(letter: str) -> str:
     code = ord(letter)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escape(letter: str) -> str:
+    units = letter.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def _dumped(value: object, *, indent: int | None) -> str:

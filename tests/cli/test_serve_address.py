@@ -6,7 +6,7 @@ import socket
 import click
 import pytest
 
-from antiphon.cli.listen_address import Address, listen
+from antiphon.cli.serve import Address, listen
 
 
 @contextlib.contextmanager
