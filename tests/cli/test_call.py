@@ -256,10 +256,10 @@ def test_a_server_that_breaks_the_protocol_ends_with_3(run):
 
 def test_a_server_that_wants_authentication_is_told_with_the_option_to_give_it(run):
     with answering(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n") as (url, heard):
-        ended = run("call", url, "x", "--header", "X-Token: secret")
+        ended = run("call", url, "x", "--header", "Authorization: Bearer wrong")
     assert ended.exit_code == 3
     assert "--header 'Authorization: Bearer ...'" in ended.stderr
-    assert b"X-Token: secret\r\n" in heard[0]
+    assert b"Authorization: Bearer wrong\r\n" in heard[0]
 
 
 def test_ctrl_c_ends_with_130(start):

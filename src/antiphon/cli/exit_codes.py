@@ -8,7 +8,7 @@ import click
 from click.exceptions import Exit
 
 from antiphon.client.signing_in import LoginNeeded
-from antiphon.errors import CallFailed, CannotAnswer, Disconnected, Refused
+from antiphon.errors import CallFailed, CannotAnswer, Disconnected, Refused, SignInFailed
 
 T = TypeVar("T")
 
@@ -92,6 +92,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 def explained(fault: CallFailed) -> str:
     """Return what went wrong, and what can be done about it on the command line."""
     text = str(fault)
+    if isinstance(fault, SignInFailed):
+        return f"{text}. If you have a token, pass it with --header 'Authorization: Bearer ...'"
     if isinstance(fault, Disconnected) and "exit code 0" in text:
         return f"{text} before it answered: it may not be an MCP server, or does not serve standard streams"
     if not isinstance(fault, Refused):
@@ -99,7 +101,7 @@ def explained(fault: CallFailed) -> str:
     if fault.code is not None:
         text = f"The server refused: {text} (error {fault.code})"
     if fault.status == 401:
-        text = f"The server refused: {fault.message}. Sign in with  antiphon login URL  or pass a token with --header"
+        text = f"The server refused: {fault.message}. Pass a token with --header 'Authorization: Bearer ...'"
     if fault.code == _MISSING_CAPABILITY and "roots" in str(fault.data):
         text += ". Pass roots with --root PATH"
     if fault.retry_after is not None:
