@@ -1,6 +1,7 @@
-"""Draw the pictures of `docs/testing/reports.md` from the suite on that page. Needs a chromium on the PATH.
+"""Draw the pictures of the documentation from what the programs on its pages show.
 
-`python scripts/pictures.py` writes `docs/images/report-terminal.png` and `docs/images/report-html.png`.
+`python scripts/pictures.py` writes `docs/images/call.svg`, from `docs/getting-started.md`, and, if a chromium is on the
+PATH, `docs/images/report-terminal.png` and `docs/images/report-html.png`, from `docs/testing/reports.md`.
 """
 
 import asyncio
@@ -23,7 +24,9 @@ from antiphon.testing.suite.model import Summary
 from antiphon.testing.suite.runner import run
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "cli"))
 PAGE = ROOT / "docs" / "testing" / "reports.md"
+STARTED = ROOT / "docs" / "getting-started.md"
 IMAGES = ROOT / "docs" / "images"
 FILES = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -45,11 +48,12 @@ pre {{ margin: 0; font: 15px/1.38 "DejaVu Sans Mono", Menlo, Consolas, monospace
 
 
 def main() -> int:
+    IMAGES.mkdir(exist_ok=True)
+    draw_call()
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         print(f"pictures.py: none of {', '.join(BROWSERS)} is on the PATH", file=sys.stderr)
         return 1
-    IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         summary = run_suite(folder)
@@ -60,6 +64,39 @@ def main() -> int:
         page.write_text(html.render(summary), "utf-8")
         shoot(browser, page, IMAGES / "report-html.png", 1000, 1190)
     return 0
+
+
+def draw_call() -> None:
+    """Answer the tool of the first page in a terminal, and draw what stands there."""
+    from pseudo_terminal import ENTER, PseudoTerminal
+
+    blocks = re.findall(r"^```python[^\n]*\n(.*?)^```$", STARTED.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    server, question = (next(block for block in blocks if word in block) for word in ("def greet", "def introduce"))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "greeter.py").write_text(server.replace("\nif __name__", f"\n{question}\n\nif __name__"), "utf-8")
+        command = [sys.executable, "-m", "antiphon", "call", "greeter.py", "introduce"]
+        terminal = PseudoTerminal(command, cwd=folder, columns=72, lines=18)
+        terminal.asks("What is your name?").types("Ada", ENTER)
+        terminal.asks().types(ENTER)
+        terminal.sees("Hello, Ada")
+        terminal.ends()
+        # The folder is of this run only: leave it out, and keep the frame as wide as it was.
+        rows = [
+            row.replace(f"{folder}/", "").replace("──╯", f"{'─' * (len(folder) + 1)}──╯")
+            if folder in row
+            else row.rstrip()
+            for row in terminal.screen.display
+        ]
+        terminal.close()
+    console = Console(file=io.StringIO(), width=72, record=True, force_terminal=True, color_system="standard")
+    console.print("$ antiphon call greeter.py introduce", style="bold", highlight=False)
+    for row in "\n".join(rows).strip().splitlines():
+        console.print(row, highlight=False, markup=False)
+    drawn = console.export_svg(title="antiphon call", theme=THEME, unique_id="call")
+    picture = IMAGES / "call.svg"
+    # A picture loads nothing: no fonts from elsewhere.
+    picture.write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL), "utf-8")
+    print(picture.relative_to(ROOT))
 
 
 def run_suite(folder: Path) -> Summary:
