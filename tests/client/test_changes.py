@@ -241,7 +241,7 @@ async def test_a_refusal_after_a_break_ends_it_too(hostile):
 
     server = await hostile(behave)
     async with Client(server.url) as client:
-        with pytest.raises(Refused, match="authenticate"):
+        with pytest.raises(Refused, match="wants a token"):
             await heard(client.subscribe(tools=True), 1)
 
 

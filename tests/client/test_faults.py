@@ -468,7 +468,7 @@ async def test_a_redirect_is_shown_and_not_followed(hostile, status):
 
 async def test_a_server_that_wants_to_know_who_asks(hostile):
     server = await hostile(responding(status="401 Unauthorized", WWW_Authenticate="Bearer"))
-    with pytest.raises(Refused, match="authenticate") as raised:
+    with pytest.raises(Refused, match="wants a token") as raised:
         await call(server)
     assert raised.value.status == 401
     assert len(server.requests) == 1

@@ -12,7 +12,7 @@ from antiphon.client.signing_in import SignedIn, authorization_line
 from antiphon.client.visits import REDIRECT, ByBrowser, ByFunction, Visiting, Visitor
 from antiphon.errors import SignInFailed
 from antiphon.oauth.account import Registration
-from antiphon.oauth.steps import Assertion, Exchange, Goal, Person, Program, Sign
+from antiphon.oauth.steps import Assertion, Goal, IdentityExchange, Person, Program, Sign
 from antiphon.oauth.urls import UrlRefused, is_loopback, origin_of
 
 Source: TypeAlias = str | Callable[[], str | Awaitable[str]]
@@ -261,7 +261,7 @@ class Enterprise(_SignsIn):
 
     async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002
         endpoint, id_token, client_id, secret = self._idp
-        grant = Exchange(
+        grant = IdentityExchange(
             endpoint, await read_source(id_token), client_id, None if secret is None else await read_source(secret)
         )
         client = Registration(client_id=self._client[0], secret=await read_source(self._client[1]))

@@ -20,7 +20,7 @@ from antiphon.oauth.steps import Fetch, Fetched, Goal, Step
 from antiphon.oauth.urls import base_of, check_endpoint
 
 
-class Issuer(NamedTuple):
+class FoundIssuer(NamedTuple):
     """The authorization server of a resource, and what the resource says of itself."""
 
     about: AuthorizationServer
@@ -30,7 +30,7 @@ class Issuer(NamedTuple):
     """Whether tokens for the resource have to be bound to a key."""
 
 
-def find_issuer(goal: Goal, challenge: Challenge | None) -> Generator[Step, Any, Issuer]:
+def find_issuer(goal: Goal, challenge: Challenge | None) -> Generator[Step, Any, FoundIssuer]:
     """Find the authorization server of a server; SignInFailed, MetadataRefused or UrlRefused if there is none."""
     resource = yield from _find_resource(goal.server, challenge)
     if resource is None:
@@ -41,7 +41,7 @@ def find_issuer(goal: Goal, challenge: Challenge | None) -> Generator[Step, Any,
             about = _fixed_endpoints(own)
         if about is None:
             raise SignInFailed(f"{goal.server} says nothing about how to sign in: it has no resource metadata")
-        return Issuer(about, goal.server, None, binds=False)
+        return FoundIssuer(about, goal.server, None, binds=False)
     named = resource.authorization_servers
     if not named:
         raise SignInFailed(f"The metadata of {goal.server} names no authorization server")
@@ -54,7 +54,7 @@ def find_issuer(goal: Goal, challenge: Challenge | None) -> Generator[Step, Any,
     about = yield from _find_metadata(check_endpoint(issuer, "The authorization server"))
     if about is None:
         raise SignInFailed(f"The authorization server {issuer} has no metadata")
-    return Issuer(about, resource.resource, resource.scopes_supported, resource.dpop_bound_access_tokens_required)
+    return FoundIssuer(about, resource.resource, resource.scopes_supported, resource.dpop_bound_access_tokens_required)
 
 
 def _find_resource(server: str, challenge: Challenge | None) -> Generator[Step, Any, ProtectedResource | None]:

@@ -21,16 +21,16 @@ from msgspec.structs import replace
 from antiphon.errors import SignInFailed
 from antiphon.oauth.account import Account, ClientAuth, Login, Registration, Token
 from antiphon.oauth.challenge import Challenge, scopes_in, union
-from antiphon.oauth.discovery import Issuer, find_issuer
+from antiphon.oauth.discovery import FoundIssuer, find_issuer
 from antiphon.oauth.metadata import S256, MetadataRefused, read_document
 from antiphon.oauth.registration import find_registration, identify, registered
 from antiphon.oauth.steps import (
     Assertion,
-    Exchange,
     Fetch,
     Fetched,
     Flow,
     Goal,
+    IdentityExchange,
     Listen,
     NewKey,
     Person,
@@ -75,7 +75,7 @@ def sign_in(goal: Goal, account: Account, challenge: Challenge | None, entropy: 
             case Assertion(token):
                 form = {"grant_type": _JWT_BEARER, "assertion": token}
                 registration = goal.client
-            case Exchange():
+            case IdentityExchange():
                 form = {"grant_type": _JWT_BEARER, "assertion": (yield from _exchanged(goal.grant, issuer))}
                 registration = registered(goal, issuer.about)
         return (yield from _redeem(account, registration, _with_scopes(form, scopes), scopes))
@@ -134,7 +134,7 @@ def revoke(account: Account) -> Generator[Step, Any, None]:
             yield Fetch("POST", check_endpoint(url, "The revocation_endpoint"), headers, urlencode(form).encode())
 
 
-def _scopes(goal: Goal, account: Account, issuer: Issuer, challenge: Challenge | None) -> tuple[str, ...] | None:
+def _scopes(goal: Goal, account: Account, issuer: FoundIssuer, challenge: Challenge | None) -> tuple[str, ...] | None:
     """Return the scopes to ask for: those of the challenge, else of the metadata, and what was granted before."""
     told = None if challenge is None else challenge.scopes
     same = account.token is not None and account.issuer == issuer.about.issuer
@@ -146,7 +146,7 @@ def _scopes(goal: Goal, account: Account, issuer: Issuer, challenge: Challenge |
 
 
 def _by_person(
-    goal: Goal, grant: Person, account: Account, issuer: Issuer, *, scopes: tuple[str, ...] | None, entropy: bytes
+    goal: Goal, grant: Person, account: Account, issuer: FoundIssuer, *, scopes: tuple[str, ...] | None, entropy: bytes
 ) -> Flow:
     about = issuer.about
     page = about.endpoint("authorization_endpoint")
@@ -241,7 +241,7 @@ def _redeem(
     return replace(account, token=token)
 
 
-def _exchanged(grant: Exchange, issuer: Issuer) -> Generator[Step, Any, str]:
+def _exchanged(grant: IdentityExchange, issuer: FoundIssuer) -> Generator[Step, Any, str]:
     """Get the identity provider's assertion for this authorization server and resource (RFC 8693)."""
     form = {
         "grant_type": _EXCHANGE,

@@ -92,7 +92,7 @@ class Assertion(NamedTuple):
     token: str
 
 
-class Exchange(NamedTuple):
+class IdentityExchange(NamedTuple):
     """An enterprise's identity provider vouches for the user (identity assertion authorization grant)."""
 
     token_endpoint: str
@@ -105,7 +105,7 @@ class Goal(NamedTuple):
     """A sign-in as its user wants it."""
 
     server: str
-    grant: Person | Program | Assertion | Exchange
+    grant: Person | Program | Assertion | IdentityExchange
     issuer: str | None = None
     """The only authorization server to use; None: the one that the server names."""
     client: Registration | None = None
