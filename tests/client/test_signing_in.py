@@ -108,7 +108,7 @@ async def test_a_token_that_ends_between_two_rounds_is_renewed_and_the_conversat
 
     async def check(token):
         seen.add(token)
-        return None if token in ended else await issuer.identify(token, url)
+        return None if token in ended else await issuer.identify(token, [url])
 
     seen = set()
     url, app = protected(live, issuer, verify=check)

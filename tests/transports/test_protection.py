@@ -172,10 +172,10 @@ async def test_a_bad_token_is_refused_before_the_body_is_read(app):
 
 
 async def test_the_same_user_is_the_same_principal_whatever_the_token(app, issuer):
-    one = await issuer.identify(good(issuer, client_id="a"), URL)
-    other = await issuer.identify(good(issuer, "write", client_id="b"), URL)
+    one = await issuer.identify(good(issuer, client_id="a"), [URL])
+    other = await issuer.identify(good(issuer, "write", client_id="b"), [URL])
     assert one.principal == other.principal == f"{issuer.url} ada"
-    assert one.principal != (await issuer.identify(issuer.token("bob", audience=URL), URL)).principal
+    assert one.principal != (await issuer.identify(issuer.token("bob", audience=URL), [URL])).principal
 
 
 async def test_a_conversation_goes_on_with_a_new_token_of_the_same_user_only(app, issuer):

@@ -125,20 +125,22 @@ def _open(url: str) -> None:
 
 async def _agrees(question: str) -> bool:
     click.echo(f"{question} [Y/n] ", err=True, nl=False)
-    return (await _line()).strip().lower() in {"", "y", "yes"}
+    answer = await _line()
+    return answer != "" and answer.strip().lower() in {"", "y", "yes"}
 
 
 async def _pasted() -> str:
     """Return the first pasted line that is a URL with an answer in it."""
     while True:
-        text = (await _line()).strip()
+        read = await _line()
+        text = read.strip() if read else await asyncio.get_running_loop().create_future()  # its end: only the browser
         if text.startswith("http") and "state=" in text:
             return text
         click.echo("This is not the URL of an answer: it has state= in it. Paste it again:", err=True)
 
 
 async def _line() -> str:
-    """Read a line of the terminal without holding a thread; wait for ever at its end."""
+    """Read a line of the terminal without holding a thread; empty at its end."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
 
@@ -152,7 +154,7 @@ async def _line() -> str:
         text = sys.stdin.readline()
     finally:
         loop.remove_reader(sys.stdin.fileno())
-    return text or await loop.create_future()
+    return text
 
 
 async def _first(*ways: Coroutine[Any, Any, str]) -> str:

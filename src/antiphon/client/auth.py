@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from antiphon.client.keeps import Keep, Memory
 from antiphon.client.signing_in import SignedIn, authorization_line
@@ -37,7 +38,7 @@ class Bearer:
         check_secure(url)
         return self
 
-    def attempt(self) -> "_BearerAttempt":
+    def attempt(self, *, signs_in: bool = True) -> "_BearerAttempt":  # noqa: ARG002 -- nothing to sign in for
         return _BearerAttempt(self._source)
 
 
@@ -54,6 +55,9 @@ class _BearerAttempt:
             return None
         self._tried = True
         return asyncio.sleep(0)
+
+    def accepted(self) -> None:
+        """Nothing to note: the token is its owner's."""
 
 
 # --- ways to sign in ----------------------------------------------------------------------------------------------
@@ -82,6 +86,7 @@ class _SignsIn:
         self.dpop = dpop
         self.private_networks = private_networks
         self.redirect = REDIRECT
+        self.account = user
 
     def for_server(self, url: str, *, era: str = "auto", patience: float | None = None) -> "SignedIn":
         """Return what signs in to one server."""
@@ -156,7 +161,9 @@ class OAuth(_SignsIn):
     def visiting(self) -> Visiting | None:
         if self._visit is None:
             return None
-        return ByBrowser(self.redirect) if self._visit == "browser" else ByFunction(self._visit, self.redirect)
+        if isinstance(self._visit, str):
+            return ByBrowser(self.redirect)
+        return ByFunction(self._visit, self.redirect)
 
 
 class ClientCredentials(_SignsIn):
@@ -185,6 +192,7 @@ class ClientCredentials(_SignsIn):
         self._client_id = client_id
         self._secret = client_secret
         self._key = key
+        self.account = f"client {client_id} {issuer or ''}".strip()
 
     async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002 -- the same in every era
         if self._secret is None:
@@ -222,6 +230,7 @@ class Workload(_SignsIn):
         super().__init__(issuer=issuer, scopes=scopes, keep=keep, user="", dpop=dpop, private_networks=private_networks)
         self._token = token
         self._client_id = client_id
+        self.account = f"workload {client_id or ''} {issuer or ''}".strip()
 
     async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002
         client = None if self._client_id is None else Registration(client_id=self._client_id)
@@ -257,6 +266,7 @@ class Enterprise(_SignsIn):
             issuer=issuer, scopes=scopes, keep=keep, user=user, dpop=dpop, private_networks=private_networks
         )
         self._idp = (idp, id_token, idp_client_id, idp_client_secret)
+        self.account = f"enterprise {client_id} {issuer or ''} {user}".strip()
         self._client = (client_id, client_secret)
 
     async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002
@@ -286,6 +296,8 @@ async def read_source(source: Source) -> str:
 
 def check_secure(url: str) -> None:
     """ValueError for a URL over which a token would travel in the clear."""
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("auth= signs in, and the URL has a user name in it: use one of them")
     scheme, host, _ = origin_of(url)
     if scheme != "https" and not is_loopback(host):
         raise ValueError(f"auth= needs https, since a token would travel in the clear to {url}")

@@ -6,12 +6,13 @@ a keep of your own does what the others do.
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import ModuleType
@@ -91,13 +92,13 @@ class File:
             await asyncio.to_thread(self._path(key).unlink)
 
     @asynccontextmanager
-    async def alone(self, key: str) -> AsyncIterator[None]:
+    async def alone(self, key: str) -> AsyncGenerator[None]:
         """Lock a file beside the key's. The system frees it when the process ends, however that is."""
         path = self._path(key).with_suffix(".lock")
         descriptor = await asyncio.to_thread(self._open_lock, path)
         try:
             pause = _FIRST_LOOK
-            while not _lock(descriptor):
+            while not _lock(descriptor, path):
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LAST_LOOK)
             yield
@@ -216,7 +217,7 @@ class StoreKeep:
         await self._store.take(f"antiphon:login:{key}")
 
     @asynccontextmanager
-    async def alone(self, key: str) -> AsyncIterator[None]:
+    async def alone(self, key: str) -> AsyncGenerator[None]:
         claim, pause = f"antiphon:login-lock:{key}", _FIRST_LOOK
         while not await self._store.add(claim, ttl=_LEASE):
             await asyncio.sleep(pause)
@@ -232,8 +233,8 @@ def _state_folder() -> Path:
     return Path(named) if named else Path.home() / ".local" / "state"
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock a file for this process; return whether that worked."""
+def _lock(descriptor: int, path: Path) -> bool:
+    """Lock a file for this process; return whether that worked. KeepBroken if its folder knows no locks."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -243,7 +244,9 @@ def _lock(descriptor: int) -> bool:
             import fcntl
 
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as fault:
+        if fault.errno not in {errno.EACCES, errno.EAGAIN, errno.EDEADLK}:
+            raise KeepBroken(f"{path}: cannot be locked: {fault.strerror}. Keep logins in another folder") from None
         return False
     return True
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -19,12 +20,15 @@ from antiphon.errors import CallFailed, CallTimeout, SignInFailed
 from antiphon.oauth.account import Account, Login, Token
 from antiphon.oauth.challenge import Challenge, challenge_of
 from antiphon.oauth.flow import ENTROPY, finish, refresh, revoke, sign_in
+from antiphon.oauth.metadata import is_issuer
 from antiphon.oauth.steps import Fetch, Fetched, Goal, Listen, NewKey, Save, Sign, Step, Visit
 from antiphon.oauth.urls import Network, may_lead, network_of, network_of_host, origin_of
 from antiphon.transports.fetch import fetch
 
 T = TypeVar("T")
 
+_AGAIN = 10.0
+"""Seconds before a refresh that failed is tried again, while the token is still good."""
 STEPS = 3
 """Sets of scopes that one request signs in for at most."""
 
@@ -44,7 +48,9 @@ class Way(Protocol):
     """A way to sign in, such as OAuth and ClientCredentials."""
 
     keep: Keep
-    user: str
+    issuer: str | None
+    account: str
+    """Tells accounts at one server apart."""
     private_networks: bool
     redirect: str
 
@@ -69,29 +75,43 @@ class SignedIn:
         self._way = way
         self._era = era
         self._patience = patience
-        self._key = " ".join(filter(None, (server.rstrip("/"), way.user)))
+        self._key = " ".join(filter(None, (server.rstrip("/"), way.account)))
         self._account: Account | None = None
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._nonces: dict[tuple[str, str, int], str] = {}
         """The nonces that servers want in proofs, by origin."""
+        self.unproven: Token | None = None
+        """The token of a sign-in that no request was accepted with yet: another sign-in would give no better one."""
+        self._failed: tuple[Token, float] | None = None
+        """The token that could not be refreshed, and until when not to try again."""
         self._network: Network | None = network_of_host(server)
         """Where the server is, as its URL or the connection to it told."""
 
-    def attempt(self) -> "SignedInAttempt":
-        return SignedInAttempt(self)
+    def attempt(self, *, signs_in: bool = True) -> "SignedInAttempt":
+        return SignedInAttempt(self, signs_in=signs_in)
 
     async def token(self) -> Token | None:
         """Return the token to send, refreshed if it is about to end; None if there is none yet."""
-        token = (self._account or await self._load()).token
-        if token is None or token.refresh is None or not token.is_stale(time.time()):
+        account = self._account or await self._load()
+        token, now = account.token, time.time()
+        if token is None or not self._is_from_our_issuer(account):
+            return None
+        is_good = token.expires is None or now < token.expires
+        has_failed = self._failed is not None and self._failed[0] == token and now < self._failed[1]
+        if token.refresh is None or not token.is_stale(now) or (is_good and (self._lock.locked() or has_failed)):
             return token
         try:
             await self._shared(self._renew(token, None, signs_in=False))
         except SignInFailed:
-            if token.expires is not None and token.expires <= time.time():
+            self._failed = (token, now + _AGAIN)
+            if not is_good:
                 raise
         return self._account.token if self._account is not None else token
+
+    def _is_from_our_issuer(self, account: Account) -> bool:
+        """Whether a kept token comes from the only issuer that was allowed."""
+        return self._way.issuer is None or is_issuer(account.issuer, self._way.issuer)
 
     def lines(self, token: Token, verb: str) -> str:
         """Return the header lines for a token."""
@@ -101,9 +121,11 @@ class SignedIn:
             made += f"DPoP: {self._proof(key, verb, self.server, token.access)}\r\n"
         return made
 
-    async def renew(self, used: Token | None, challenge: Challenge | None, *, refreshes: bool) -> bool:
+    async def renew(
+        self, used: Token | None, challenge: Challenge | None, *, refreshes: bool, signs_in: bool = True
+    ) -> bool:
         """Get a better token than the one that was used; return whether that took a sign-in of its own."""
-        return await self._shared(self._renew(used, challenge, refreshes=refreshes))
+        return await self._shared(self._renew(used, challenge, refreshes=refreshes, signs_in=signs_in))
 
     def note(self, headers: Mapping[str, str], address: str | None) -> bool:
         """Learn from a refusal where the server is, and which nonce it wants; return whether that is a new one."""
@@ -111,10 +133,16 @@ class SignedIn:
             self._network = network_of(address)
         return self._note_nonce(self.server, headers)
 
+    @property
+    def nonce(self) -> str | None:
+        """The nonce that the server wants in proofs."""
+        return self._nonces.get(origin_of(self.server))
+
     async def finish(self, login: Login, callback: str) -> None:
         """End a login that LoginNeeded carried."""
         if login.server.rstrip("/") != self.server.rstrip("/"):
             raise SignInFailed(f"This login is for {login.server}, and the client for {self.server}")
+        self._network = self._network or login.network
         async with self._lock:
             await self._save(await self._drive(finish(login, await self._load(), callback)))
 
@@ -126,7 +154,7 @@ class SignedIn:
 
     async def sign_out(self) -> None:
         """Revoke the tokens, and forget them."""
-        async with self._lock:
+        async with self._lock, self._way.keep.alone(self._key):
             account = await self._load()
             try:
                 await self._drive(revoke(account))
@@ -159,13 +187,14 @@ class SignedIn:
             if signs_in:
                 account = await self._load()
                 await self._save(await self._drive(sign_in(goal, account, challenge, os.urandom(ENTROPY))))
+                self.unproven = None if self._account is None else self._account.token
             return signs_in
 
     async def _refresh(self, goal: Goal, used: Token | None) -> bool:
         """Refresh the token, unless another process has done so; return whether there is another one now."""
         async with self._way.keep.alone(self._key):
             account = await self._load()
-            if account.token is None or (account.token != used and used is not None):
+            if account.token is None or account.token != used:
                 return account.token is not None
             renewed = await self._drive(refresh(goal, account))
             if renewed is not None:
@@ -182,9 +211,9 @@ class SignedIn:
         return self._account
 
     async def _save(self, account: Account) -> None:
-        account = replace(account, network=self._network)
+        # First here: a token that cannot be written is still the only good one.
+        self._account = account = replace(account, network=self._network)
         await self._way.keep.put(self._key, account.to_json())
-        self._account = account
 
     async def _drive(self, flow: Generator[Step, Any, T]) -> T:
         """Take the steps of a flow; return what it returns."""
@@ -210,7 +239,9 @@ class SignedIn:
                 return await self._visit(login, visiting)
             case Save(issuer, registration):
                 account = await self._load()
-                return await self._save(replace(account, registrations={**account.registrations, issuer: registration}))
+                others = {key: value for key, value in account.registrations.items() if key != issuer}
+                kept = others if registration is None else {**others, issuer: registration}
+                return await self._save(replace(account, registrations=kept))
             case NewKey():
                 from antiphon.oauth.jose import new_key  # few servers bind tokens
 
@@ -220,7 +251,7 @@ class SignedIn:
 
     async def _visit(self, login: Login, visiting: Visiting | None) -> str:
         if visiting is None:
-            raise LoginNeeded(login)
+            raise LoginNeeded(replace(login, network=self._network))
         try:
             async with asyncio.timeout(self._patience):
                 return await visiting.visit(login)
@@ -228,18 +259,20 @@ class SignedIn:
             raise CallTimeout("person", self._patience or 0) from None
 
     async def _fetch(self, step: Fetch) -> Fetched:
-        while True:
+        for more in (True, True, False):  # a server that always wants another nonce is not asked for ever
             headers = dict(step.headers)
             if step.key is not None:
                 headers["DPoP"] = self._proof(step.key, step.verb, step.url)
             try:
-                reply = await fetch(step.verb, step.url, headers, step.body, check_address=self._check_address)
+                check = partial(self._check_address, step.url)
+                reply = await fetch(step.verb, step.url, headers, step.body, check_address=check)
             except CallFailed as fault:
                 raise SignInFailed(str(fault)) from None
             # RFC 9449, 8: a server that wants a nonce names it, and gets the request again.
             news = step.key is not None and self._note_nonce(step.url, reply.headers)
-            if not news or reply.status != 400 or b"use_dpop_nonce" not in reply.body:
+            if not (more and news and reply.status == 400 and b"use_dpop_nonce" in reply.body):
                 return Fetched(reply.status, reply.body, reply.at)
+        raise AssertionError("the last reply is returned")
 
     def _note_nonce(self, url: str, headers: Mapping[str, str]) -> bool:
         origin, nonce = origin_of(url), headers.get("dpop-nonce")
@@ -248,8 +281,10 @@ class SignedIn:
         self._nonces[origin] = nonce
         return True
 
-    def _check_address(self, address: str) -> None:
+    def _check_address(self, url: str, address: str) -> None:
         """Refuse to be sent from a public server into a private network."""
+        if self._network is None and origin_of(url) == origin_of(self.server):
+            self._network = network_of(address)  # the server itself, which was not asked before
         if not self._way.private_networks and not may_lead(self._network or "public", network_of(address)):
             raise SignInFailed(
                 f"The server sends this client to {address}, an address of a private network. If that is right, pass"
@@ -266,36 +301,53 @@ class SignedIn:
 class SignedInAttempt:
     """One request. What it may do about refusals: refresh once, sign in once, and once more for each set of scopes."""
 
-    def __init__(self, signed_in: SignedIn) -> None:
+    def __init__(self, signed_in: SignedIn, *, signs_in: bool) -> None:
         self._signed_in = signed_in
         self._token: Token | None = None
+        self._nonce: str | None = None
         self._may_refresh = True
-        self._may_sign_in = True
+        self._may_sign_in = self._signs_in = signs_in
         self._asked: set[tuple[str, ...]] = set()
         self._nonces = 3
 
     async def lines(self, verb: str) -> str:
         self._token = await self._signed_in.token()
+        self._nonce = self._signed_in.nonce
         return "" if self._token is None else self._signed_in.lines(self._token, verb)
 
     def renewal(self, status: int, headers: Mapping[str, str], address: str | None) -> Awaitable[None] | None:
-        challenge = challenge_of(headers.get("www-authenticate"))
-        news = self._signed_in.note(headers, address)
+        challenge = challenge_of(headers.get("www-authenticate"), None if self._token is None else self._token.scheme)
+        self._signed_in.note(headers, address)
+        news = headers.get("dpop-nonce") not in {None, self._nonce}
         if news and self._nonces and challenge is not None and challenge.error == "use_dpop_nonce":
             self._nonces -= 1
             return asyncio.sleep(0)
         if status == 401:
+            if self._token is not None and self._token is self._signed_in.unproven:
+                return None
             return self._renew(challenge) if self._may_refresh or self._may_sign_in else None
         wanted = challenge.scopes if challenge is not None and _needs_scopes(challenge) else None
-        if wanted is None or wanted in self._asked or len(self._asked) == STEPS or _covers(self._token, wanted):
+        if (
+            not self._signs_in
+            or wanted is None
+            or wanted in self._asked
+            or len(self._asked) == STEPS
+            or _covers(self._token, wanted)
+        ):
             return None
         self._asked.add(wanted)
         return self._renew(challenge)
 
     async def _renew(self, challenge: Challenge | None) -> None:
         refreshes, self._may_refresh = self._may_refresh, False
-        if await self._signed_in.renew(self._token, challenge, refreshes=refreshes):
+        signs_in = self._signs_in
+        if await self._signed_in.renew(self._token, challenge, refreshes=refreshes, signs_in=signs_in):
             self._may_sign_in = False
+
+    def accepted(self) -> None:
+        """Note that the server took the token."""
+        if self._token is self._signed_in.unproven:
+            self._signed_in.unproven = None
 
 
 def _needs_scopes(challenge: Challenge | None) -> bool:
@@ -304,7 +356,7 @@ def _needs_scopes(challenge: Challenge | None) -> bool:
 
 def _is_better(token: Token | None, used: Token | None, challenge: Challenge | None) -> bool:
     """Whether another caller has got what this one wants."""
-    if token is None or used is None or token == used:
+    if token is None or token == used:
         return False
     wanted = challenge.scopes if challenge is not None and _needs_scopes(challenge) else None
     return wanted is None or _covers(token, wanted)

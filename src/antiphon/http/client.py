@@ -269,6 +269,11 @@ class Pool:
     def open(self) -> None:
         self._closed = False
 
+    @property
+    def is_proxied(self) -> bool:
+        """Whether another address than the origin's is connected to."""
+        return self._proxy is not None
+
     async def send(self, verb: str, headers: str, body: bytes) -> ClientConnection:
         """Send a request and wait for the head of its response; the caller gives the connection back."""
         head = f"{verb}{self._start}{headers}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")

@@ -101,3 +101,4 @@ class Login(_Secretive, frozen=True, kw_only=True, omit_defaults=True):
     verifier: str
     scopes: tuple[str, ...] | None = None
     key: dict[str, Any] | None = None
+    network: Network | None = None

@@ -51,10 +51,11 @@ def read_challenges(header: str) -> list[Challenge]:
     return found
 
 
-def challenge_of(header: str | None) -> Challenge | None:
-    """Return the challenge to follow: DPoP or Bearer, the first of them that is there; None if neither is."""
+def challenge_of(header: str | None, scheme: str | None = None) -> Challenge | None:
+    """Return the challenge to follow: the one of this scheme, else the first of DPoP and Bearer; None if neither is."""
     known = [challenge for challenge in read_challenges(header or "") if challenge.scheme in {"bearer", "dpop"}]
-    return known[0] if known else None
+    same = [challenge for challenge in known if scheme is not None and challenge.scheme == scheme.lower()]
+    return next(iter([*same, *known]), None)
 
 
 def write_challenge(scheme: str, parameters: Mapping[str, str]) -> str:

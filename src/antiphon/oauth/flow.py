@@ -22,7 +22,7 @@ from antiphon.errors import SignInFailed
 from antiphon.oauth.account import Account, ClientAuth, Login, Registration, Token
 from antiphon.oauth.challenge import Challenge, scopes_in, union
 from antiphon.oauth.discovery import FoundIssuer, find_issuer
-from antiphon.oauth.metadata import S256, MetadataRefused, read_document
+from antiphon.oauth.metadata import S256, MetadataRefused, is_issuer, read_document
 from antiphon.oauth.registration import find_registration, identify, registered
 from antiphon.oauth.steps import (
     Assertion,
@@ -35,6 +35,7 @@ from antiphon.oauth.steps import (
     NewKey,
     Person,
     Program,
+    Save,
     Step,
     Visit,
     failed,
@@ -47,7 +48,8 @@ ENTROPY = 64
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _FOREVER = 10.0**9
-_SPENT = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
+_UNKNOWN = frozenset({"invalid_client", "unauthorized_client"})
+_SPENT = frozenset({"invalid_grant", *_UNKNOWN})
 
 
 def sign_in(goal: Goal, account: Account, challenge: Challenge | None, entropy: bytes) -> Flow:
@@ -106,6 +108,8 @@ def refresh(goal: Goal, account: Account) -> Generator[Step, Any, Account | None
     known = account.registrations.get(account.issuer)
     if token is None or token.refresh is None or known is None:
         return None
+    if goal.issuer is not None and not is_issuer(account.issuer, goal.issuer):
+        return None  # what was kept is of another issuer, which gets nothing of this one
     if goal.client is not None:
         if goal.client.client_id != known.client_id:
             return None
@@ -224,8 +228,13 @@ def _redeem(
     reply: Fetched = yield Fetch("POST", url, headers, urlencode(form).encode(), account.key)
     given = read_document(reply.body, _TokenReply) if reply.status == 200 else None
     if given is None:
-        raise failed(f"{account.issuer} gave no token", reply)
+        fault = failed(f"{account.issuer} gave no token", reply)
+        if fault.error in _UNKNOWN and registration is not None and registration.redirect is not None:
+            yield Save(account.issuer, None)  # the client was registered here, and is not known any more
+        raise fault
     scheme = given.token_type.lower()
+    if (scheme == "dpop") != (account.key is not None):
+        raise SignInFailed(f"{account.issuer} gave a token of type {given.token_type[:40]!a}, where another was asked")
     if scheme not in {"bearer", "dpop"} or not given.access_token.isascii() or not given.access_token.isprintable():
         raise SignInFailed(f"{account.issuer} gave a token that cannot be used, of type {given.token_type[:40]!a}")
     before = account.token.refresh if account.token is not None and "refresh_token" in form else None

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+_FOREVER = 10.0**12
 LEEWAY = 30.0
 """Seconds by which clocks may differ."""
 
@@ -51,7 +52,8 @@ def identity_of(claims: Mapping[str, Any], issuer: str) -> Identity | None:
         return None
     # RFC 9068 has "scope" as a text; some servers write a list, or "scp".
     told = claims.get("scope", claims.get("scp", ""))
-    scopes = told.split() if isinstance(told, str) else [each for each in told if isinstance(each, str)]
+    listed = told.split() if isinstance(told, str) else told if isinstance(told, list) else []
+    scopes = [each for each in listed if isinstance(each, str)]
     expires = claims.get("exp")
     return Identity(
         subject=subject,
@@ -59,5 +61,5 @@ def identity_of(claims: Mapping[str, Any], issuer: str) -> Identity | None:
         client_id=client if isinstance(client, str) else None,
         scopes=frozenset(scopes),
         claims=claims,
-        expires_at=float(expires) if isinstance(expires, int | float) else None,
+        expires_at=float(expires) if isinstance(expires, int | float) and expires < _FOREVER else None,
     )

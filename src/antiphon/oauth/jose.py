@@ -35,16 +35,16 @@ class Keys:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         listed = document.get("keys")
-        self._keys: dict[str | None, Any] = {}
+        self._keys: dict[str | int, Any] = {}
         for each in listed if isinstance(listed, list) else []:
             if isinstance(each, dict) and each.get("use", "sig") == "sig" and each.get("kty") in {"RSA", "EC", "OKP"}:
                 with suppress(Exception):  # a key of a kind that is not known here
-                    self._keys[each.get("kid")] = import_key(each)
+                    self._keys[each.get("kid") or len(self._keys)] = import_key(each)
 
     def find(self, kid: str | None) -> Any:
         """Return the key of this name; without one, the only key. None if there is none."""
-        if kid is None and len(self._keys) == 1:
-            return next(iter(self._keys.values()))
+        if kid is None:
+            return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         return self._keys.get(kid)
 
     def __len__(self) -> int:
@@ -83,9 +83,10 @@ def verify(token: str, key: Any, *, issuer: str, audiences: Collection[str], now
         raise TokenRefused(f"its issuer is {claims.get('iss')!r}")
     if not named & set(audiences):
         raise TokenRefused(f"its audience is {audience!r}")
-    if not isinstance(expires, int | float) or now > expires + LEEWAY:
+    # Written so that NaN, which is neither more nor less than anything, is refused.
+    if not isinstance(expires, int | float) or not expires > now - LEEWAY:
         raise TokenRefused("it has expired, or does not say when it does")
-    if not isinstance(begins, int | float) or now < begins - LEEWAY:
+    if not isinstance(begins, int | float) or not begins < now + LEEWAY:
         raise TokenRefused("it is not valid yet")
     return claims
 
@@ -143,8 +144,10 @@ def check_proof(text: str, *, verb: str, url: str, access: str, key: str, now: f
     """
     header = _part(text, 0) if len(text) <= MAX_TOKEN else {}
     jwk = header.get("jwk")
-    if header.get("typ") != "dpop+jwt" or not isinstance(jwk, dict) or "d" in jwk or jwk.get("kty") not in _ALGORITHMS:
+    if header.get("typ") != "dpop+jwt" or not isinstance(jwk, dict) or "d" in jwk or "k" in jwk:
         raise TokenRefused("its proof is none")
+    if str(jwk.get("kty")) not in _ALGORITHMS:
+        raise TokenRefused("its proof is by a key of another kind")
     try:
         public = import_key(jwk)
         thumbprint = public.thumbprint()
@@ -158,7 +161,7 @@ def check_proof(text: str, *, verb: str, url: str, access: str, key: str, now: f
         raise TokenRefused("its proof is for another request")
     if claims.get("ath") != _digest(access):
         raise TokenRefused("its proof is for another token")
-    if not isinstance(issued, int | float) or abs(now - issued) > PROOF_LIFE:
+    if not isinstance(issued, int | float) or not now - PROOF_LIFE <= issued <= now + PROOF_LIFE:
         raise TokenRefused("its proof is too old, or of the future")
     if not isinstance(id_, str) or not 0 < len(id_) <= 256:
         raise TokenRefused("its proof has no id")

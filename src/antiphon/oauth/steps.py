@@ -25,6 +25,10 @@ class Fetch(NamedTuple):
     key: dict[str, Any] | None = None
     """The private key that the request proves to hold (DPoP), as a JWK."""
 
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"Fetch({self.verb} {self.url})"
+
 
 class Fetched(NamedTuple):
     status: int
@@ -47,10 +51,10 @@ class Visit(NamedTuple):
 
 
 class Save(NamedTuple):
-    """Keep this registration; there is no reply."""
+    """Keep this registration, or forget the one of this issuer; there is no reply."""
 
     issuer: str
-    registration: Registration
+    registration: Registration | None
 
 
 class NewKey(NamedTuple):
@@ -91,6 +95,10 @@ class Assertion(NamedTuple):
 
     token: str
 
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return "Assertion(...)"
+
 
 class IdentityExchange(NamedTuple):
     """An enterprise's identity provider vouches for the user (identity assertion authorization grant)."""
@@ -99,6 +107,10 @@ class IdentityExchange(NamedTuple):
     id_token: str
     client_id: str
     secret: str | None
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"IdentityExchange({self.token_endpoint})"
 
 
 class Goal(NamedTuple):

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ from antiphon.http.exchange import Application
 
 
 @asynccontextmanager
-async def serving(make: Callable[[str], Application]) -> AsyncIterator[str]:
+async def serving(make: Callable[[str], Application]) -> AsyncGenerator[str]:
     """Serve what ``make`` returns on a free port of this machine; give the address, which ``make`` got as well.
 
     >>> import asyncio
@@ -31,7 +31,7 @@ async def serving(make: Callable[[str], Application]) -> AsyncIterator[str]:
         """Leaves the signals to the program that runs the test."""
 
         @contextmanager
-        def capture_signals(self) -> Iterator[None]:
+        def capture_signals(self) -> Generator[None]:
             yield
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

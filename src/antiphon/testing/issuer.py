@@ -9,7 +9,7 @@ import hashlib
 import secrets
 import time
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -91,11 +91,11 @@ class Issuer:
         body = {name: value for name, value in body.items() if value is not None}
         return jwt.encode({"alg": "ES256", "typ": "at+jwt", "kid": key.kid}, body, key)
 
-    async def identify(self, token: str, resource: str) -> Identity | None:
+    async def identify(self, token: str, audiences: Collection[str]) -> Identity | None:
         """Check a token, as ``Protected(..., verify=issuer)`` wants it."""
         try:
             key = Keys(self.public_keys()).find(kid_of(token))
-            claims = verify(token, key, issuer=self.url, audiences=[resource], now=self._clock()) if key else {}
+            claims = verify(token, key, issuer=self.url, audiences=audiences, now=self._clock()) if key else {}
         except TokenRefused:
             return None
         return None if claims.get("jti") in self._revoked else identity_of(claims, self.url)
@@ -105,7 +105,7 @@ class Issuer:
         return self._authorize(dict(parse_qsl(urlsplit(url).query)))
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
+    async def serving(self) -> AsyncGenerator[str]:
         """Serve on a free port of this machine; ``url`` is that address from then on."""
         async with serving(lambda _: self) as self.url:
             yield self.url

@@ -78,24 +78,37 @@ class HttpLink(SessionLink):
         await self._pool.close()
 
     async def exchange(
-        self, verb: str, headers: Mapping[str, str], body: bytes = b"", id_: object = None
+        self,
+        verb: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        signs_in: bool = True,
     ) -> ClientConnection:
-        """A request of any kind, and the head of its response; the caller reads the rest and gives it back."""
-        return await self._send(verb, "".join([f"{name}: {value}\r\n" for name, value in headers.items()]), body, id_)
+        """A request of any kind, and the head of its response; the caller reads the rest and gives it back.
+
+        ``signs_in``: whether it is worth a sign-in, should it need one.
+        """
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return await self._send(verb, lines, body, signs_in=signs_in)
 
     def give_back(self, connection: ClientConnection, *, answered: bool) -> None:
         self._pool.release(connection, answered=answered)
 
-    async def _send(self, verb: str, lines: str, body: bytes, id_: object) -> ClientConnection:
+    async def _send(
+        self, verb: str, lines: str, body: bytes, id_: object = None, *, signs_in: bool = True
+    ) -> ClientConnection:
         """Send a request; again, if the server refused it and there is another token."""
         if self._auth is None:
             return await self._pool.send(verb, self._headers + lines, body)
-        attempt = self._auth.attempt()
+        attempt = self._auth.attempt(signs_in=signs_in)
         while True:
             connection = await self._pool.send(verb, self._headers + await attempt.lines(verb) + lines, body)
             if connection.status not in {401, 403}:
+                attempt.accepted()
                 return connection
-            renewal = attempt.renewal(connection.status, connection.headers, connection.address)
+            address = None if self._pool.is_proxied else connection.address
+            renewal = attempt.renewal(connection.status, connection.headers, address)
             if renewal is None and connection.status == 401:
                 self._pool.release(connection, answered=True)
                 raise SignInFailed(f"{self.url} refuses the token that it was sent")

@@ -45,11 +45,16 @@ class Attempt(Protocol):
         """
         ...
 
+    def accepted(self) -> None:
+        """Note that the server did not refuse the request."""
+
 
 class Authorizer(Protocol):
     """Authorizes the requests to one server."""
 
-    def attempt(self) -> Attempt: ...
+    def attempt(self, *, signs_in: bool = True) -> Attempt:
+        """Return the way of one request. ``signs_in``: whether it is worth a sign-in."""
+        ...
 
 
 @runtime_checkable

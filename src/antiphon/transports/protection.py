@@ -10,14 +10,14 @@ import logging
 import os
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from inspect import isawaitable
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from inspect import isawaitable, isfunction, ismethod
+from typing import Any, Literal, Protocol, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from antiphon.errors import CallFailed, Unauthorized
+from antiphon.errors import CallFailed, InternalError, ProtocolError, Unauthorized
 from antiphon.oauth.challenge import write_challenge
 from antiphon.oauth.identity import LEEWAY, Identity, identity_of, with_implied
 from antiphon.oauth.metadata import (
@@ -42,16 +42,28 @@ FRESH = 60.0
 """Seconds for which a verified token is not looked at again."""
 _SHORTEST, _LONGEST = 300.0, 86_400.0
 """Seconds for which an issuer's keys are kept, whatever it says."""
-_AGAIN = 30.0
-"""Seconds between two looks for a key that is not there."""
+_AGAIN, _SOON = 30.0, 2.0
+"""Seconds between two looks for a key that is not there; and for any keys at all, while there are none."""
 
 Checked: TypeAlias = Identity | None
 
 
 class Verifier(Protocol):
-    """Tells whom a token speaks for; None if it does not count."""
+    """Tells whom a token speaks for; None if it does not count. Raise Unchecked if that cannot be told now.
 
-    async def identify(self, token: str, resource: str) -> Checked: ...
+    ``audiences`` are the names that a token may be for: the server's URL, and those of ``audience=``.
+    """
+
+    async def identify(self, token: str, audiences: Collection[str]) -> Checked: ...
+
+
+class Unchecked(ProtocolError):
+    """A token could not be checked, which says nothing about it."""
+
+    default_status = 503
+
+    def __init__(self) -> None:
+        super().__init__("The token cannot be checked now; try again later")
 
 
 class Protected:
@@ -94,8 +106,8 @@ class Protected:
             check_endpoint(each, "The issuer")
         self.scopes = tuple(dict.fromkeys(scopes))
         self._implies = {scope: tuple(below) for scope, below in (implies or {}).items()}
-        audiences = (audience,) if isinstance(audience, str) else tuple(audience)
-        self._verify = Jwt(self.issuers, audiences) if verify is None else verify
+        self._audiences = (self.resource, *((audience,) if isinstance(audience, str) else audience))
+        self._verify = Jwt(self.issuers) if verify is None else verify
         self._dpop = dpop
         self._known: dict[bytes, tuple[float, Identity]] = {}
         self.metadata_url = resource_metadata_urls(self.resource)[0]
@@ -194,14 +206,19 @@ class Protected:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             return None
         try:
-            if isinstance(self._verify, Jwt | Introspect) or hasattr(self._verify, "identify"):
-                found = await self._verify.identify(token, self.resource)
-            else:
+            if isfunction(self._verify) or ismethod(self._verify):
                 told = self._verify(token)
-                found = await told if isawaitable(told) else told
+                found: Checked = await told if isawaitable(told) else told
+            else:
+                found = await cast("Verifier", self._verify).identify(token, self._audiences)
+        except ProtocolError:
+            raise
         except CallFailed as fault:
             log.warning("a token could not be checked: %s", fault)
-            return None
+            raise Unchecked from None
+        except Exception:
+            log.exception("verify= failed, so the request is refused")
+            raise InternalError from None
         if found is None:
             return None
         return msgspec.structs.replace(found, scopes=with_implied(found.scopes, self._implies))
@@ -211,23 +228,22 @@ class Protected:
             self._known = {key: known for key, known in self._known.items() if known[0] > now}
             while len(self._known) >= REMEMBERED:
                 del self._known[next(iter(self._known))]
-        until = now + FRESH
+        until = now + (min(FRESH, self._verify.ttl) if isinstance(self._verify, Introspect) else FRESH)
         self._known[digest] = (until if identity.expires_at is None else min(until, identity.expires_at), identity)
 
 
 class Jwt:
     """Checks tokens that are JWTs (RFC 9068) with the keys that their issuers publish."""
 
-    def __init__(self, issuers: Sequence[str], audiences: Sequence[str] = ()) -> None:
+    def __init__(self, issuers: Sequence[str]) -> None:
         self._issuers = {issuer: _IssuerKeys(issuer) for issuer in issuers}
-        self._audiences = tuple(audiences)
 
     def forget(self) -> None:
         """Look for the issuers' keys with the next token."""
         for keys in self._issuers.values():
             keys.forget()
 
-    async def identify(self, token: str, resource: str) -> Checked:
+    async def identify(self, token: str, audiences: Collection[str]) -> Checked:
         from antiphon.oauth.jose import TokenRefused, issuer_of, kid_of, verify  # only who checks tokens needs it
 
         try:
@@ -236,9 +252,11 @@ class Jwt:
             if keys is None:
                 raise TokenRefused(f"its issuer is {issuer[:200]!r}")
             key = await keys.find(kid)
+            if key is None and not keys.are_known:
+                raise Unchecked
             if key is None:
                 raise TokenRefused("its key is not known")
-            claims = verify(token, key, issuer=issuer, audiences=(resource, *self._audiences), now=time.time())
+            claims = verify(token, key, issuer=issuer, audiences=audiences, now=time.time())
         except TokenRefused as fault:
             log.info("a token was refused: %s", fault)
             return None
@@ -246,19 +264,33 @@ class Jwt:
 
 
 class Introspect:
-    """Asks the authorization server about each token (RFC 7662), at most once in ``ttl`` seconds."""
+    """Asks the authorization server about each token (RFC 7662), at most once in ``ttl`` seconds.
 
-    def __init__(self, url: str, client_id: str, client_secret: str, *, issuer: str = "", ttl: float = 30) -> None:
+    ``any_audience``: accept tokens that name no audience, or another one, where the authorization server has none but
+    this server to issue tokens for.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        client_id: str,
+        client_secret: str,
+        *,
+        issuer: str = "",
+        ttl: float = 30,
+        any_audience: bool = False,
+    ) -> None:
         self._url = check_endpoint(url, "The introspection endpoint")
         pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
         self._authorization = f"Basic {b64encode(pair.encode()).decode()}"
         self._issuer = issuer
-        self._ttl = ttl
+        self._any_audience = any_audience
+        self.ttl = ttl
 
     def __repr__(self) -> str:
         return f"Introspect({self._url!r})"
 
-    async def identify(self, token: str, resource: str) -> Checked:
+    async def identify(self, token: str, audiences: Collection[str]) -> Checked:
         form = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         headers["Authorization"] = self._authorization
@@ -266,11 +298,11 @@ class Introspect:
         told = read_document(reply.body, _Introspected) if reply.status == 200 else None
         if told is None:
             log.warning("%s answered an introspection with HTTP status %s", self._url, reply.status)
-            return None
+            raise Unchecked
         claims: dict[str, Any] = msgspec.json.decode(reply.body)
         audience = claims.get("aud")
-        named = [audience] if isinstance(audience, str) else audience
-        if not told.active or (named is not None and resource not in named):
+        named = [audience] if isinstance(audience, str) else audience if isinstance(audience, list) else []
+        if not told.active or (not self._any_audience and not set(map(str, named)) & set(audiences)):
             return None
         issuer = claims.get("iss")
         return identity_of(claims, issuer if isinstance(issuer, str) else self._issuer)
@@ -290,6 +322,11 @@ class _IssuerKeys:
         self._until = 0.0
         self._looked = -_AGAIN
         self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the issuer's keys were ever read."""
+        return self._keys is not None
 
     def forget(self) -> None:
         self._until = 0.0
@@ -321,7 +358,7 @@ class _IssuerKeys:
         except (CallFailed, ValueError, msgspec.MsgspecError) as fault:
             log.warning("the keys of %s could not be read: %s", self._issuer, fault)
             if self._keys is None:
-                self._looked = -_AGAIN  # nothing to serve with: ask again with the next request
+                self._looked = time.monotonic() - _AGAIN + _SOON  # nothing to serve with: ask again soon
             return
         self._keys = keys
         self._until = time.monotonic() + min(max(_max_age(reply.headers), _SHORTEST), _LONGEST)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Coroutine
 from typing import Any
 
-from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused
+from antiphon.errors import CallFailed, Disconnected, PeerBroken, Refused, SignInFailed
 from antiphon.http.client import ClientConnection
 from antiphon.legacy.client.call import LegacyCall
 from antiphon.legacy.client.transport import Receiver, SessionLost, Transport
@@ -96,7 +96,7 @@ class HttpTransport(Transport):
                 # Session Management, 5: a server may refuse this, which changes nothing.
                 with contextlib.suppress(CallFailed, TimeoutError):
                     async with asyncio.timeout(FAREWELL):
-                        response = await self._aside.exchange("DELETE", self._headers)
+                        response = await self._aside.exchange("DELETE", self._headers, signs_in=False)
                         self._aside.give_back(response, answered=True)
         finally:
             await self._calls.close()
@@ -253,7 +253,9 @@ class HttpTransport(Transport):
         """Read one connection of the server's stream to its end; return whether to try another."""
         headers = self._headers if events.last_id is None else {**self._headers, "Last-Event-ID": events.last_id}
         try:
-            response = await self._aside.exchange("GET", headers)
+            response = await self._aside.exchange("GET", headers, signs_in=False)
+        except SignInFailed:
+            return False  # the next call signs in, with a person who waits for it
         except CallFailed:
             return self._is_heard
         try:
