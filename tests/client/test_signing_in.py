@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from antiphon import Accepted, Client, Context, Refused, Server, SignInFailed
 from antiphon.auth import Bearer, ClientCredentials, File, Login, LoginNeeded, Memory, OAuth, Protected
 from antiphon.testing.issuer import Issuer
 
-ERAS = pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
+ERAS = pytest.mark.parametrize("era", ["2026-07-28", *(["legacy"] if find_spec("antiphon.legacy") else [])])
 
 
 @pytest.fixture
@@ -249,6 +250,50 @@ async def test_a_server_that_never_has_enough_ends_in_an_error(issuer, live):
             await client.call_tool("greedy")
     assert refused.value.status == 403
     assert len(logins(issuer)) <= 4
+
+
+async def test_parallel_first_calls_ask_for_one_token(issuer, live):
+    url, _ = protected(live, issuer)
+    async with Client(url, auth=ClientCredentials("svc", "hush", issuer=issuer.url)) as client:
+        await asyncio.gather(*(client.call_tool("who") for _ in range(5)))
+    assert [path for path, _ in issuer.asked].count("/token") == 1
+
+
+async def test_each_way_to_sign_in_has_a_login_of_its_own(issuer, live):
+    url, _ = protected(live, issuer)
+    keep = Memory()
+    async with Client(url, auth=OAuth(visit=issuer.visit, keep=keep)) as client:
+        assert (await client.call_tool("who")).text == "ada read"
+    async with Client(url, auth=ClientCredentials("svc", "hush", issuer=issuer.url, keep=keep)) as client:
+        assert (await client.call_tool("who")).text == "svc read"
+    async with Client(url, auth=OAuth(visit=None, keep=keep)) as client:
+        assert (await client.call_tool("who")).text == "ada read"
+
+
+async def test_a_kept_token_of_another_issuer_is_not_sent(issuer, live):
+    url, _ = protected(live, issuer)
+    keep = Memory()
+    async with Client(url, auth=OAuth(visit=issuer.visit, keep=keep)) as client:
+        await client.call_tool("who")
+    other = OAuth(visit=issuer.visit, keep=keep, issuer="https://other.example")
+    with pytest.raises(SignInFailed, match="nothing was sent"):
+        async with Client(url, auth=other) as client:
+            await client.call_tool("who")
+
+
+async def test_a_token_that_is_refused_at_once_is_not_asked_for_again_and_again(issuer, live):
+    url, _ = protected(live, issuer, verify=lambda _: None)
+    async with Client(url, auth=OAuth(visit=issuer.visit)) as client:
+        calls = [client.call_tool("who") for _ in range(4)]
+        done = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(fault, SignInFailed) for fault in done), done
+    assert len(logins(issuer)) <= 2
+
+
+def test_a_url_with_a_user_in_it_is_refused_and_not_repeated():
+    with pytest.raises(ValueError, match="user name") as refused:
+        Client("https://ada:secret@mcp.example.com/mcp", auth=OAuth())
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.heavy

@@ -9,7 +9,7 @@ from antiphon.errors import SignInFailed
 from antiphon.oauth.account import Account, Login, Registration, Token
 from antiphon.oauth.challenge import challenge_of
 from antiphon.oauth.flow import finish, refresh, sign_in
-from antiphon.oauth.steps import Fetch, Fetched, Goal, Listen, Person, Program, Save, Visit
+from antiphon.oauth.steps import Assertion, Fetch, Fetched, Goal, Listen, NewKey, Person, Program, Save, Visit
 
 SERVER = "https://mcp.example.com/mcp"
 AUTH = "https://auth.example.com"
@@ -377,6 +377,35 @@ def test_a_spent_refresh_token_is_no_error_and_a_failing_issuer_is_one():
     with pytest.raises(SignInFailed, match="503"):
         World(**{f"{AUTH}/token": Fetched(503, b"", 0.0)}).drive(refresh(person(), kept()))
     assert World().drive(refresh(person(), kept(refresh=None))) is None
+
+
+def test_a_refresh_gives_nothing_of_one_issuer_to_another():
+    goal = person(client=Registration(client_id="c1", secret="of-b"), issuer="https://b.example")
+    world = World()
+    assert world.drive(refresh(goal, kept())) is None
+    assert world.asked == []
+
+
+def test_a_registration_that_is_not_known_any_more_is_forgotten():
+    world = World(**{f"{AUTH}/token": ok({"error": "invalid_client"}, 401)})
+    assert world.drive(refresh(person(), kept())) is None
+    assert world.saved == [(AUTH, None)]
+
+
+@pytest.mark.parametrize(("dpop", "type_"), [(True, "Bearer"), (False, "DPoP")])
+def test_a_token_of_another_kind_than_asked_for_is_refused(dpop, type_):
+    world = World(**{f"{AUTH}/token": ok({**TOKEN, "token_type": type_})})
+    taken = world.take
+    world.take = lambda step: {"kty": "EC"} if isinstance(step, NewKey) else taken(step)
+    with pytest.raises(SignInFailed, match="another was asked"):
+        signed_in(world, person(dpop=dpop))
+
+
+def test_steps_show_no_secret():
+    world = World()
+    signed_in(world)
+    assert "code1" not in repr(world.asked)
+    assert "hush" not in repr(Assertion("hush"))
 
 
 def test_a_login_is_finished_from_its_json():

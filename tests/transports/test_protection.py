@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import json
 import logging
 import time
@@ -36,7 +37,8 @@ def app(issuer):
 
 
 def guarded(issuer, url=URL, **options):
-    options = {"issuer": issuer.url, "scopes": ["read"], "verify": issuer, **options}
+    named = options.pop("issuer_url", issuer.url)
+    options = {"issuer": named, "scopes": ["read"], "verify": issuer, **options}
     app = Server("notes", auth=Protected(url, **options))
 
     @app.tool
@@ -369,6 +371,28 @@ async def test_a_token_is_introspected():
         assert "mine" not in repr(check)
 
 
+async def test_an_introspected_token_without_this_audience_is_refused_unless_any_counts():
+    issuer = Issuer(clients={"me": "mine"})
+    async with issuer.serving():
+        for any_audience, status in (False, 401), (True, 200):
+            check = Introspect(f"{issuer.url}/introspect", "me", "mine", any_audience=any_audience)
+            app = guarded(issuer, verify=check)
+            assert (await ask(app, good(issuer, aud=None), tool_call("who"))).status == status
+            assert (await ask(app, good(issuer, aud=3), tool_call("who"))).status == status
+
+
+async def test_a_token_that_cannot_be_checked_is_not_called_bad(issuer):
+    down = guarded(issuer, verify=Introspect("http://127.0.0.1:9/introspect", "me", "mine"))
+    assert (await ask(down, good(issuer), tool_call("who"))).status == 503
+    keyless = guarded(issuer, verify=None, issuer_url="http://127.0.0.1:9")
+    assert (await ask(keyless, good(issuer, iss="http://127.0.0.1:9"), tool_call("who"))).status == 503
+
+    def fails(_):
+        raise ConnectionRefusedError
+
+    assert (await ask(guarded(issuer, verify=fails), "x", tool_call("who"))).error["code"] == -32603
+
+
 async def test_a_function_may_check_tokens(issuer):
     def check(token):
         return Identity(subject="eve", scopes=frozenset({"read"})) if token == "open-sesame" else None
@@ -390,6 +414,13 @@ class Holder:
         self.token = good(issuer, cnf={"jkt": public.thumbprint()})
 
     def headers(self, scheme="DPoP", **changed):
+        claims = changed.pop("claims", None)
+        if claims is not None:
+            key = ECKey.import_key(self.key)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(self.token.encode()).digest()).rstrip(b"=").decode()
+            body = {"jti": "x", "htm": "POST", "htu": URL, "iat": time.time(), "ath": digest, **claims}
+            head = {"typ": "dpop+jwt", "alg": "ES256", "jwk": key.as_dict(private=False)}
+            return {"authorization": f"{scheme} {self.token}", "dpop": jwt.encode(head, body, key)}
         about = {"key": self.key, "verb": "POST", "url": URL, "id_": token_hex(8), "now": time.time()}
         return {"authorization": f"{scheme} {self.token}", "dpop": proof(**{**about, "access": self.token, **changed})}
 
@@ -413,6 +444,7 @@ async def test_a_bound_token_counts_with_a_fresh_proof_of_its_key(issuer, dpop):
         {"key": new_key()},
         {"now": time.time() - 400},
         {"now": time.time() + 400},
+        {"claims": {"iat": float("nan")}},
         {"id_": ""},
     ):
         assert await prove(app, holder.headers(**wrong)) == 401, wrong

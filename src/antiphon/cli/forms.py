@@ -89,7 +89,7 @@ class PromptField(msgspec.Struct, frozen=True, kw_only=True):
             return ", ".join(titles.get(item, line(str(item))) for item in value) or "none"
         if isinstance(value, str):
             return titles.get(value, line(value))
-        return line(visible_json(value))
+        return line(visible_json(value, indent=-1))
 
     def read(self, text: str) -> Any:
         """Return the value for what was typed; raise ValueError if it is not valid."""

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _AGAIN = 10.0
 """Seconds before a refresh that failed is tried again, while the token is still good."""
 STEPS = 3
-"""Sets of scopes that one request signs in for at most."""
+"""Sets of scopes that one request signs in for at most, and refused tokens that it renews."""
 
 
 class LoginNeeded(SignInFailed):
@@ -94,8 +94,8 @@ class SignedIn:
     async def token(self) -> Token | None:
         """Return the token to send, refreshed if it is about to end; None if there is none yet."""
         account = self._account or await self._load()
-        token, now = account.token, time.time()
-        if token is None or not self._is_from_our_issuer(account):
+        token, now = self._token_in(account), time.time()
+        if token is None:
             return None
         is_good = token.expires is None or now < token.expires
         has_failed = self._failed is not None and self._failed[0] == token and now < self._failed[1]
@@ -109,9 +109,9 @@ class SignedIn:
                 raise
         return self._account.token if self._account is not None else token
 
-    def _is_from_our_issuer(self, account: Account) -> bool:
-        """Whether a kept token comes from the only issuer that was allowed."""
-        return self._way.issuer is None or is_issuer(account.issuer, self._way.issuer)
+    def _token_in(self, account: Account) -> Token | None:
+        """Return a kept token, if it comes from the only issuer that is allowed."""
+        return account.token if self._way.issuer is None or is_issuer(account.issuer, self._way.issuer) else None
 
     def lines(self, token: Token, verb: str) -> str:
         """Return the header lines for a token."""
@@ -179,7 +179,7 @@ class SignedIn:
     ) -> bool:
         async with self._lock:
             account = self._account or await self._load()
-            if _is_better(account.token, used, challenge):
+            if _is_better(self._token_in(account), used, challenge):
                 return False
             goal = await self._way.goal(self.server, self._era)
             if refreshes and not _needs_scopes(challenge) and await self._refresh(goal, used):
@@ -194,8 +194,9 @@ class SignedIn:
         """Refresh the token, unless another process has done so; return whether there is another one now."""
         async with self._way.keep.alone(self._key):
             account = await self._load()
-            if account.token is None or account.token != used:
-                return account.token is not None
+            token = self._token_in(account)
+            if token is None or token != used:
+                return token is not None
             renewed = await self._drive(refresh(goal, account))
             if renewed is not None:
                 await self._save(renewed)
@@ -308,6 +309,7 @@ class SignedInAttempt:
         self._may_refresh = True
         self._may_sign_in = self._signs_in = signs_in
         self._asked: set[tuple[str, ...]] = set()
+        self._renewals = 0
         self._nonces = 3
 
     async def lines(self, verb: str) -> str:
@@ -325,7 +327,9 @@ class SignedInAttempt:
         if status == 401:
             if self._token is not None and self._token is self._signed_in.unproven:
                 return None
-            return self._renew(challenge) if self._may_refresh or self._may_sign_in else None
+            self._renewals += 1
+            may = self._renewals <= STEPS and (self._may_refresh or self._may_sign_in)
+            return self._renew(challenge) if may else None
         wanted = challenge.scopes if challenge is not None and _needs_scopes(challenge) else None
         if (
             not self._signs_in

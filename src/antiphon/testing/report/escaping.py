@@ -32,9 +32,9 @@ def visible(text: str) -> str:
     return _RUNNER_COMMAND.sub(r"#\\x23", text)
 
 
-def visible_json(value: object) -> str:
-    """Return a value as indented JSON that any parser reads, with escapes for what `visible` escapes."""
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+def visible_json(value: object, *, indent: int = 2) -> str:
+    """Return a value as JSON that any parser reads, with escapes for what `visible` escapes; indent -1: on one line."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()
     if not text.isascii() or "\x7f" in text:
         text = "".join(letter if _is_harmless(letter) else _json_escape(letter) for letter in text)
     return _RUNNER_COMMAND.sub(r"#\\u0023", text)
