@@ -7,11 +7,10 @@ import asyncio
 import json
 import os
 import sys
-import urllib.request
 from collections.abc import Awaitable, Callable
-from http.client import HTTPResponse
+from http.client import HTTPConnection
 from typing import Any
-from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 from antiphon import Accepted, Client, Elicitation, Root, Tool
 from antiphon.auth import ClientCredentials, Enterprise, OAuth, Workload
@@ -46,10 +45,6 @@ async def call_first_tool(client: Client) -> None:
     await call(client, tools[0])
 
 
-async def list_tools(client: Client) -> None:
-    await client.list_tools()
-
-
 async def use_everything(client: Client) -> None:
     await call_every_tool(client)
     for resource in await client.list_resources():
@@ -69,30 +64,24 @@ async def echo_a_schema(client: Client) -> None:
     await client.call_tool("json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
 
 
-SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
-    "initialize": list_tools,
+SCENARIOS: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "initialize": Client.list_tools,
     "request-metadata": call_every_tool,
     "sep-2322-client-request-state": call_every_tool,
     "http-standard-headers": use_everything,
     "http-custom-headers": call_as_told,
     "http-invalid-tool-headers": call_every_tool,
-    "json-schema-ref-no-deref": list_tools,
+    "json-schema-ref-no-deref": Client.list_tools,
     "json-schema-2020-12-preservation": echo_a_schema,
 }
 
 
-class Stay(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:
-        """Follow no redirect: nothing listens where it leads."""
-
-
-def visit(url: str, redirect: str) -> str:
+def visit(url: str, _: str) -> str:
     """Visit a sign-in page as a browser whose user agrees at once, and return where it leads to."""
-    try:
-        response: HTTPResponse | HTTPError = urllib.request.build_opener(Stay).open(url, timeout=10)
-    except HTTPError as answer:
-        response = answer
-    return response.headers["location"] or redirect
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.netloc, timeout=10)
+    connection.request("GET", f"{parts.path}?{parts.query}")
+    return connection.getresponse().headers["location"] or ""
 
 
 def auth_for(scenario: str) -> OAuth | ClientCredentials | Workload | Enterprise | None:
@@ -105,14 +94,8 @@ def auth_for(scenario: str) -> OAuth | ClientCredentials | Workload | Enterprise
         case "wif-jwt-bearer":
             return Workload(CONTEXT["valid_jwt"], client_id=CONTEXT.get("client_id"), issuer=None)
         case "enterprise-managed-authorization":
-            return Enterprise(
-                idp=CONTEXT["idp_token_endpoint"],
-                id_token=CONTEXT["idp_id_token"],
-                idp_client_id=CONTEXT["idp_client_id"],
-                client_id=CONTEXT["client_id"],
-                client_secret=CONTEXT["client_secret"],
-                issuer=None,
-            )
+            own = {name: CONTEXT[name] for name in ("client_id", "client_secret", "idp_client_id")}
+            return Enterprise(idp=CONTEXT["idp_token_endpoint"], id_token=CONTEXT["idp_id_token"], issuer=None, **own)
         case "pre-registration":
             secret, issuer = CONTEXT["client_secret"], CONTEXT.get("issuer")
             return OAuth(visit=visit, client_id=CONTEXT["client_id"], client_secret=secret, issuer=issuer)
