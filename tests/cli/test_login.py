@@ -108,3 +108,11 @@ def test_a_login_needs_a_terminal_and_https(env):
     done = run("logout", "http://mcp.example.com/mcp", env=env)
     assert done.returncode == 2
     assert "https" in done.stderr
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://mcp.example.com/mcp", "https://u@mcp.example.com"])
+def test_the_public_url_of_a_server_is_an_https_url(env, tmp_path, url):
+    (tmp_path / "notes.py").write_text("from antiphon import Server\napp = Server('notes')\n")
+    done = run("serve", str(tmp_path / "notes.py"), "--http", "--port", "0", "--url", url, env=env)
+    assert done.returncode == 2
+    assert "--url" in done.stderr

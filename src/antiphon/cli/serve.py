@@ -25,6 +25,7 @@ from antiphon import loading
 from antiphon.app import Server
 from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
+from antiphon.oauth.urls import UrlRefused, check_endpoint
 from antiphon.tracebacks import own_traceback
 from antiphon.transports.asgi import LOCAL_HOSTS
 from antiphon.transports.protection import RESOURCE
@@ -194,7 +195,10 @@ def serve_command(
     if reload and workers > 1:
         raise click.UsageError("--reload runs one worker: remove --workers or --reload")
     if url is not None:
-        os.environ[RESOURCE] = url  # for the workers, too
+        try:
+            os.environ[RESOURCE] = check_endpoint(url, "It")  # for the workers, too
+        except UrlRefused as fault:
+            raise click.BadParameter(str(fault), param_hint="'--url'") from None
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]

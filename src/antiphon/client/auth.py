@@ -34,7 +34,7 @@ class Bearer:
     def __repr__(self) -> str:
         return "Bearer(...)"
 
-    def for_server(self, url: str, *, era: str = "auto", patience: float | None = None) -> "Bearer":  # noqa: ARG002
+    def for_server(self, url: str, *, era: str = "auto", patience: float | None = None) -> "Bearer":  # noqa: ARG002 -- the same for all
         check_secure(url)
         return self
 
@@ -50,7 +50,12 @@ class _BearerAttempt:
     async def lines(self, verb: str) -> str:  # noqa: ARG002 -- a bearer token is the same for all
         return authorization_line("Bearer", await read_source(self._source))
 
-    def renewal(self, status: int, headers: Mapping[str, str], address: str | None) -> Awaitable[None] | None:  # noqa: ARG002
+    def renewal(
+        self,
+        status: int,
+        headers: Mapping[str, str],  # noqa: ARG002 -- a token of one's own is not made to a challenge
+        address: str | None,  # noqa: ARG002 -- nor to an address
+    ) -> Awaitable[None] | None:
         if status != 401 or self._tried:
             return None
         self._tried = True
@@ -232,7 +237,7 @@ class Workload(_SignsIn):
         self._client_id = client_id
         self.account = f"workload {client_id or ''} {issuer or ''}".strip()
 
-    async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002
+    async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002 -- the same in every era
         client = None if self._client_id is None else Registration(client_id=self._client_id)
         return Goal(server, Assertion(await read_source(self._token)), self.issuer, client, self.scopes, self.dpop)
 
@@ -269,7 +274,7 @@ class Enterprise(_SignsIn):
         self.account = f"enterprise {client_id} {issuer or ''} {user}".strip()
         self._client = (client_id, client_secret)
 
-    async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002
+    async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002 -- the same in every era
         endpoint, id_token, client_id, secret = self._idp
         grant = IdentityExchange(
             endpoint, await read_source(id_token), client_id, None if secret is None else await read_source(secret)
