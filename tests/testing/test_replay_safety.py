@@ -420,3 +420,19 @@ def test_a_client_on_another_event_loop_says_so():
 
 def test_the_places_are_those_of_this_repository():
     assert Path("tests/testing/till.py").is_file()
+
+
+def test_a_package_of_the_user_ends_at_the_first_folder_that_is_none(tmp_path):
+    from antiphon.testing.replay_safety import _homes
+
+    for folder in ("", "project/shop", "project/shop/tools"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "__init__.py").touch()
+
+    def handler_in(folder):
+        space = {}
+        exec(compile("def tool(): pass", str(tmp_path / folder / "handlers.py"), "exec"), space)
+        return space["tool"]
+
+    assert _homes(handler_in("project/shop/tools")) == [tmp_path / "project" / "shop"]
+    assert _homes(handler_in("project")) == []

@@ -7,6 +7,7 @@ again although it should not have: effects outside of ``ctx.step``, readings of 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -433,5 +434,5 @@ def _place(function: Any) -> str:
 def _homes(function: Any) -> list[Path]:
     """The folder of the handler's package, which is the user's even if it is installed."""
     file = Path(getattr(getattr(function, "__code__", None), "co_filename", ""))
-    folders = [folder for folder in file.resolve().parents if (folder / "__init__.py").is_file()]
-    return folders[-1:]
+    # A package ends where a folder has no __init__.py: one further up is another's.
+    return list(takewhile(lambda folder: (folder / "__init__.py").is_file(), file.resolve().parents))[-1:]
