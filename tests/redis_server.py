@@ -27,12 +27,12 @@ def start_redis(folder: Path, *options: str) -> Iterator[str]:
 
 
 def launch(path: Path, folder: Path, *options: str) -> subprocess.Popen[bytes]:
-    """A server that listens on the given socket by now."""
+    """A server that answers on the given socket by now."""
     quiet = ["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning"]
     command = [executable(), *quiet, "--unixsocket", str(path), "--dir", str(folder), *options]
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     patience = time.monotonic() + START_SECONDS
-    while not listens(path):
+    while not answers(path):
         if server.poll() is not None or time.monotonic() > patience:
             stop(server)
             raise RuntimeError(f"{' '.join(command)} did not start: exit code {server.returncode}")
@@ -46,9 +46,14 @@ def stop(server: subprocess.Popen[bytes]) -> None:
     server.wait(10)
 
 
-def listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as knock:
-        return knock.connect_ex(os.fspath(path)) == 0
+def answers(path: Path) -> bool:
+    """Whether it takes commands: one that listens may still be loading its data."""
+    with socket.socket(socket.AF_UNIX) as knock, suppress(OSError):
+        knock.settimeout(START_SECONDS)
+        knock.connect(os.fspath(path))
+        knock.sendall(b"PING\r\n")
+        return knock.recv(64).startswith(b"+PONG")
+    return False
 
 
 def executable() -> str:
