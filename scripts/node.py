@@ -17,7 +17,9 @@ PACKAGES = {
     "@modelcontextprotocol/client": "2.4.0",
     "@modelcontextprotocol/server": "2.4.0",
     "@modelcontextprotocol/sdk": "1.32.2",
+    "@modelcontextprotocol/server-everything": "2026.8.31",
     "mcp-lite": "0.10.0",
+    "oauth2-mock-server": "9.3.0",
     "oidc-provider": "9.13.3",
     "zod": "4.3.6",
 }
