@@ -34,8 +34,9 @@ bench: $(VENV)/.ready ## measure against the official server and a bare ASGI app
 	$(PY) benchmarks/run.py
 	$(PY) benchmarks/suites.py
 
-docs: $(VENV)/.ready ## run every code block of the documentation
-	$(PY) -m pytest -q tests/docs
+docs: $(VENV)/.ready ## run every code block of the documentation, and build the site into build/site
+	$(PY) -m pytest -q -n $(WORKERS) tests/docs -m "not heavy"
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 
 fuzz: $(VENV)/.ready ## try a million spoiled tokens
 	$(PY) scripts/fuzz.py
