@@ -160,10 +160,11 @@ class Monkey:
             instance.start()
 
     async def _rotate(self) -> None:
-        """Let all instances know a new key, then let all seal with it."""
-        self._cluster.keys = [*self._cluster.keys[:1], _key()]
+        """Let all instances know a new key, then let all seal with it. Older keys stay: their tokens still live."""
+        new = _key()
+        self._cluster.keys.append(new)
         await self._deploy()
-        self._cluster.keys.reverse()
+        self._cluster.keys.sort(key=lambda key: key != new)
         await self._deploy()
 
     async def _cut_off(self) -> None:
@@ -409,8 +410,9 @@ def page(seen: dict[str, Any], faults: list[str]) -> str:
         f"<h1>Chaos</h1><p>{html.escape(verdict)}</p><table>{rows}</table>"
         f'<svg viewBox="0 0 800 290" role="img" aria-label="Flows that ended, over time"><rect x="50" y="30"'
         f' width="700" height="230" fill="none" stroke="#999"/>{marks}{lines}'
-        f'<text x="50" y="280" font-size="12">0 s</text><text x="700" y="280" font-size="12">{end} s</text><text x="60" y="50" font-size="12" fill="#2455c8">2026-07-28'
-        '</text><text x="60" y="66" font-size="12" fill="#7b35a8">2025-11-25</text></svg></html>\n'
+        f'<text x="50" y="280" font-size="12">0 s</text><text x="700" y="280" font-size="12">{end} s</text>'
+        '<text x="60" y="50" font-size="12" fill="#2455c8">2026-07-28</text>'
+        '<text x="60" y="66" font-size="12" fill="#7b35a8">2025-11-25</text></svg></html>\n'
     )
 
 
