@@ -54,14 +54,16 @@ def call_command(
 ) -> None:
     """Call the tool NAME of the server at TARGET. Without NAME, list what the server offers.
 
-    TARGET is a URL, a Python file, or a command in quotes. The tool's input schema determines the type of each value;
-    KEY:=VALUE passes any value as JSON. The server's questions are asked in the terminal.
+    TARGET is a URL, a Python file, a command in quotes, or an entry of a configuration: mcp.json:NAME, or HOST:NAME
+    with a HOST such as claude-desktop. The tool's input schema determines the type of each value; KEY:=VALUE passes any
+    value as JSON. The server's questions are asked in the terminal.
 
     \b
     antiphon call notes.py
     antiphon call notes.py add title=Milk tags=home,today
     antiphon call http://127.0.0.1:8000/mcp deploy env=prod --answers yes.yaml
     antiphon call "npx some-server" search 'filter:={"year": 2026}'
+    antiphon call claude-desktop:notes
     antiphon call notes.py note://1 --resource
     """
     if name is None and (kind or json_):
@@ -272,7 +274,7 @@ def _keep(path: Path, target: ServerTarget, pending: Pending) -> int:
 
 def _save(path: Path, target: ServerTarget, pending: Pending) -> None:
     """Write the file, completely or not at all, readable by the owner only: its token is a bearer credential."""
-    waiting = WaitingCall(target=target.text, cwd=target.folder, pending=msgspec.to_builtins(pending))
+    waiting = WaitingCall(target=target.source or target.text, cwd=target.folder, pending=msgspec.to_builtins(pending))
     path = path.absolute()
     try:
         _replace(path, f"{visible_json(waiting)}\n".encode())

@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import msgspec
 
@@ -129,6 +131,29 @@ class Client:
         self._link.introduce(
             Caller(self._meta, self._answer_unasked, self._requests.teller(None), self._requests.clock)
         )
+
+    @classmethod
+    def from_config(
+        cls,
+        file: str | PathLike[str],
+        name: str | None = None,
+        *,
+        inputs: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A client of a server in a configuration file, or of a host: ``Client.from_config("mcp.json", "notes")``.
+
+        ``inputs`` has the values for ``${input:...}``; the other options are those of a Client. Variables and headers
+        in ``options`` are added to those of the entry. Raises ConfigUnusable.
+        """
+        from antiphon.config.servers import find_server, split  # most clients have no such file
+
+        given = inputs or {}
+        place = (str(file), name) if name else split(str(file), Path()) or (str(file), None)
+        found = find_server(*place, ask=lambda wanted: given.get(wanted.id))
+        options["headers"] = {**found.headers, **(options.get("headers") or {})}
+        options["env"] = {**found.env, **(options.get("env") or {})}
+        return cls(found.target, **{"cwd": found.cwd, **options})
 
     async def __aenter__(self) -> Self:
         # Opening a link is the server's time only where the link greets it.
