@@ -14,11 +14,14 @@ ENTRY = {"command": "python", "args": ["-m", "antiphon", "serve", "/home/ada/not
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-@given(value=st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=12,
-), indent=st.sampled_from([None, 2, "\t"]))  # fmt: skip
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=12,
+    ),
+    indent=st.sampled_from([None, 2, "\t"]),
+)
 def test_plain_json_is_read_as_python_reads_it(value, indent):
     assert parse(json.dumps(value, indent=indent)).value == value
     assert parse(json.dumps(value, indent=indent, ensure_ascii=False)).value == value
@@ -74,16 +77,31 @@ def test_no_text_makes_the_reader_fail_in_another_way(text):
 
 
 LAYOUTS = {
-    "two spaces": ('{\n  "mcpServers": {\n    "a": {}\n  }\n}\n', '{\n  "mcpServers": {\n    "a": {},\n    "n": 1\n  }\n}\n'),
+    "two spaces": (
+        '{\n  "mcpServers": {\n    "a": {}\n  }\n}\n',
+        '{\n  "mcpServers": {\n    "a": {},\n    "n": 1\n  }\n}\n',
+    ),
     "tabs": ('{\n\t"mcpServers": {\n\t\t"a": {}\n\t}\n}', '{\n\t"mcpServers": {\n\t\t"a": {},\n\t\t"n": 1\n\t}\n}'),
-    "CRLF": ('{\r\n  "mcpServers": {\r\n    "a": {}\r\n  }\r\n}', '{\r\n  "mcpServers": {\r\n    "a": {},\r\n    "n": 1\r\n  }\r\n}'),
+    "CRLF": (
+        '{\r\n  "mcpServers": {\r\n    "a": {}\r\n  }\r\n}',
+        '{\r\n  "mcpServers": {\r\n    "a": {},\r\n    "n": 1\r\n  }\r\n}',
+    ),
     "one line": ('{"mcpServers": {"a": {}}}', '{"mcpServers": {"a": {}, "n": 1}}'),
-    "trailing comma": ('{\n  "mcpServers": {\n    "a": {},\n  },\n}', '{\n  "mcpServers": {\n    "a": {},\n    "n": 1,\n  },\n}'),
-    "comment beside": ('{\n  "mcpServers": {\n    "a": {} // mine\n  }\n}', '{\n  "mcpServers": {\n    "a": {}, // mine\n    "n": 1\n  }\n}'),
-    "comment below": ('{\n  "mcpServers": {\n    "a": {}\n    // "b": {}\n  }\n}', '{\n  "mcpServers": {\n    "a": {},\n    "n": 1\n    // "b": {}\n  }\n}'),
+    "trailing comma": (
+        '{\n  "mcpServers": {\n    "a": {},\n  },\n}',
+        '{\n  "mcpServers": {\n    "a": {},\n    "n": 1,\n  },\n}',
+    ),
+    "comment beside": (
+        '{\n  "mcpServers": {\n    "a": {} // mine\n  }\n}',
+        '{\n  "mcpServers": {\n    "a": {}, // mine\n    "n": 1\n  }\n}',
+    ),
+    "comment below": (
+        '{\n  "mcpServers": {\n    "a": {}\n    // "b": {}\n  }\n}',
+        '{\n  "mcpServers": {\n    "a": {},\n    "n": 1\n    // "b": {}\n  }\n}',
+    ),
     "comment then brace": ('{"mcpServers": {"a": {} // x\n}}', '{"mcpServers": {"a": {}, // x\n"n": 1\n}}'),
     "brace on the line": ('{\n "mcpServers": {\n  "a": {}}}', '{\n "mcpServers": {\n  "a": {},\n  "n": 1}}'),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("before", "after"), LAYOUTS.values(), ids=LAYOUTS)
@@ -151,7 +169,7 @@ def test_what_is_not_an_object_is_not_replaced(text):
 GAPS = st.lists(
     st.sampled_from([" ", "\t", "\n", "\r\n", "\n  ", "// note\n", "// note\r\n", "/* block */", "/* two\nlines */"]),
     max_size=3,
-).map("".join)  # fmt: skip
+).map("".join)
 NAMES = st.sampled_from(["a", "b", "mcpServers", "n", "ü", 'q"'])
 
 
@@ -166,9 +184,7 @@ def texts(draw, depth=2):
         )
         is_last = number == len(names) - 1
         comma = "," if not is_last or draw(st.booleans()) else ""
-        parts.append(
-            f"{draw(GAPS)}{json.dumps(name)}{draw(GAPS)}:{draw(GAPS)}{value}{draw(GAPS)}{comma}"
-        )  # fmt: skip
+        parts.append(f"{draw(GAPS)}{json.dumps(name)}{draw(GAPS)}:{draw(GAPS)}{value}{draw(GAPS)}{comma}")
     return "{" + "".join(parts) + draw(GAPS) + "}"
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import tempfile
 from collections.abc import AsyncIterable, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,6 +11,7 @@ import msgspec
 
 from antiphon.cli import exit_codes
 from antiphon.cli.arguments import meant, prompt_arguments, read_argument, read_json, template_arguments, tool_arguments
+from antiphon.cli.files import replace
 from antiphon.cli.output import Listing, Result, listed, show, show_listing
 from antiphon.cli.target import CallOptions, CommandClient, ServerTarget, read_headers, read_target, shared_options
 from antiphon.client.client import Client
@@ -277,23 +277,9 @@ def _save(path: Path, target: ServerTarget, pending: Pending) -> None:
     waiting = WaitingCall(target=target.source or target.text, cwd=target.folder, pending=msgspec.to_builtins(pending))
     path = path.absolute()
     try:
-        _replace(path, f"{visible_json(waiting)}\n".encode())
+        replace(path, f"{visible_json(waiting)}\n".encode())
     except OSError as fault:
         raise exit_codes.Failed(f"Cannot write the waiting call to {path}: {fault.strerror}") from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    # mkstemp gives mode 0600.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _load(path: Path, target: str | None) -> tuple[ServerTarget, Pending]:
