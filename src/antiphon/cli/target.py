@@ -5,8 +5,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,7 +19,7 @@ from antiphon.cli.login import auth_for
 from antiphon.cli.output import on_stderr
 from antiphon.client.client import Client
 from antiphon.config.hosts import HOSTS
-from antiphon.config.servers import ConfiguredServer, Input, find_server, split
+from antiphon.config.servers import Input, find_server, servers_in, split
 from antiphon.errors import ConfigUnusable
 from antiphon.testing.report.conversation import Step, conversation
 from antiphon.testing.report.escaping import compact, duration, line
@@ -77,9 +77,8 @@ def read_target(text: str, folder: str | None = None) -> ServerTarget:
         server = f"{path}{python[2] or ''}"
         command = [sys.executable, "-m", "antiphon", "serve", server]
         return ServerTarget(text=server, command=command, folder=folder, versions=(REVISION,))
-    configured = read_configured(text, folder)
-    if configured is not None:
-        return configured
+    if (place := split(text, Path(folder or ""))) is not None:
+        return _found(*place, folder)
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError as fault:
@@ -91,26 +90,32 @@ def read_target(text: str, folder: str | None = None) -> ServerTarget:
     return ServerTarget(text=text, command=words, folder=folder or str(Path.cwd()))
 
 
-def read_configured(text: str, folder: str | None = None) -> ServerTarget | None:
-    """Read ``mcp.json:name`` or ``cursor:name``; None if it is neither. Raise a usage error if there is no such entry.
-
-    What the entry needs from the user is asked in the terminal.
-    """
-    base = Path(folder or "")
-    place = split(text, base)
-    if place is None:
-        return None
-    try:
-        found = find_server(*place, folder=base, ask=_ask_input if sys.stdin.isatty() else None)
-    except ConfigUnusable as fault:
-        raise click.BadParameter(str(fault), param_hint="'TARGET'") from None
-    return _target_of(found)
+def read_targets(text: str) -> dict[str, ServerTarget]:
+    """Read a target; for a configuration without a name, all its servers that are not disabled, by their names."""
+    place = split(text, Path())
+    if place is None or place[1] is not None:
+        return {"": read_target(text)}
+    with _usage_errors():
+        entries = servers_in(place[0])
+        return {name: _found(place[0], name) for name, entry in entries.items() if not entry.is_disabled}
 
 
-def _target_of(found: ConfiguredServer) -> ServerTarget:
+def _found(place: str, name: str | None, folder: str | None = None) -> ServerTarget:
+    """Return an entry of a configuration. What it needs from the user is asked in the terminal."""
+    ask = _ask_input if sys.stdin.isatty() else None
+    with _usage_errors():
+        found = find_server(place, name, folder=Path(folder or ""), ask=ask)
     if found.url:
         return ServerTarget(text=found.url, headers=found.headers, source=found.source)
     return ServerTarget(text=found.source, command=found.command, folder=found.cwd, env=found.env, source=found.source)
+
+
+@contextmanager
+def _usage_errors() -> Generator[None]:
+    try:
+        yield
+    except ConfigUnusable as fault:
+        raise click.BadParameter(str(fault), param_hint="'TARGET'") from None
 
 
 def _ask_input(wanted: Input) -> str | None:
