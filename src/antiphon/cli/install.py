@@ -163,11 +163,14 @@ def lasting_command(command: list[str], *, prefix: str, uvx: str | None) -> tupl
 
     ``prefix`` is the environment that runs this, and ``uvx`` the program of that name, if there is one.
     """
-    program, *words = command
+    program, *words = [command[0], *map(_absolute, command[1:])]
     if program != sys.executable:
-        return [_absolute(program) if os.sep in program else program, *map(_absolute, words)], ""
+        return [_absolute(program) if os.sep in program else program, *words], ""
     if not any(_PASSING.fullmatch(part) for part in Path(prefix).parts):
-        return command, f"\nIt starts with the Python of this environment, {prefix}, and needs it to stay there."
+        return [
+            program,
+            *words,
+        ], f"\nIt starts with the Python of this environment, {prefix}, and needs it to stay there."
     if words[:2] != ["-m", "antiphon"] or uvx is None:
         raise click.UsageError(
             "uv may remove the environment that runs this at any time: install antiphon in one that stays,"
