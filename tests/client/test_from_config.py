@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from antiphon import Client, ConfigUnusable, Context, Server
+from antiphon.testing import McpClient
 
 SERVER = """
 import os
@@ -71,3 +72,12 @@ def test_what_cannot_be_used_is_an_error_that_says_what_to_do(file):
         Client.from_config(file.with_name("none.json"), "notes")
     with pytest.raises(TypeError, match="no_such_option"):
         Client.from_config(file, "other", no_such_option=1)
+
+
+async def test_a_client_for_tests_is_made_in_the_same_way(file):
+    client = McpClient.from_config(file, "notes", inputs={"key": "k"})
+    try:
+        result = await client.call_tool("show", {"name": "B"})
+    finally:
+        await client.close()
+    assert (result.text, result.asked) == (f"B=k in {file.parent.name}", [])

@@ -153,6 +153,7 @@ def test_claude_code_has_servers_for_one_project_for_all_and_in_the_project(home
         },
     )
     write(".mcp.json", {"mcpServers": {name: {"command": f"project {name}"} for name in "ab"}})
+    assert find_server("claude-code", "a").command == ["local a"]
     assert find_server("claude-code", "b").command == ["project b"]
     assert find_server("claude-code", "c").command == ["user c"]
     assert sorted(servers_in("claude-code")) == ["a", "b", "c"]

@@ -14,7 +14,7 @@ COMMANDS: Final = {
     "call": "Call a server's tool, and answer what it asks.",
     "init": "Start a new server, with its tests.",
     "init-tests": "Write a test suite for a server that you have.",
-    "install": "Write a server into the configuration of Claude, Cursor, VS Code or Gemini.",
+    "install": "Add a server to Claude, Cursor, VS Code or Gemini CLI.",
     "keygen": "Print a key for sealing tokens.",
     "login": "Sign in to a server, and stay signed in.",
     "logout": "Forget a login, and revoke its tokens.",
@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "resume": "Continue a call that waits in a file.",
     "serve": "Serve a Server on standard streams or over HTTP.",
     "test": "Run test suites against a server.",
-    "uninstall": "Take a server out of such a configuration.",
+    "uninstall": "Remove a server from one of these programs.",
     "verify": "Send a recording's requests to a server, and compare.",
 }
 _MODULES: Final = {

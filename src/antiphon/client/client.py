@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import msgspec
@@ -146,11 +145,9 @@ class Client:
         ``inputs`` has the values for ``${input:...}``; the other options are those of a Client. Variables and headers
         in ``options`` are added to those of the entry. Raises ConfigUnusable.
         """
-        from antiphon.config.servers import find_server, split  # most clients have no such file
+        from antiphon.config.servers import open_config  # most clients have no such file
 
-        given = inputs or {}
-        place = (str(file), name) if name else split(str(file), Path()) or (str(file), None)
-        found = find_server(*place, ask=lambda wanted: given.get(wanted.id))
+        found = open_config(file, name, inputs)
         options["headers"] = {**found.headers, **(options.get("headers") or {})}
         options["env"] = {**found.env, **(options.get("env") or {})}
         return cls(found.target, **{"cwd": found.cwd, **options})

@@ -79,11 +79,11 @@ def here(folder: Path | None = None) -> Machine:
 def servers_in(place: str, folder: Path | None = None) -> dict[str, "Entry"]:
     """Return the servers of a file, or those that a host finds in a folder, by name; the nearest of a name counts."""
     machine = here(folder)
-    found: dict[str, Entry] = {}
-    for file, project in _files(place, machine):
-        for name, entry in _entries(file, project, machine).items():
-            found.setdefault(name, entry)
-    return found
+    found = [entry for file, project in _files(place, machine) for entry in _entries(file, project, machine)]
+    nearest: dict[str, Entry] = {}
+    for entry in sorted(found, key=lambda each: not each.is_own):
+        nearest.setdefault(entry.name, entry)
+    return nearest
 
 
 def find_server(
@@ -104,6 +104,18 @@ def find_server(
         choose = f": choose one, as in {place}:{next(iter(found))}" if found else ""
         raise ConfigUnusable(f"{place} has {'several servers' if enabled else 'no server'}; {have}{choose}")
     return found[name].resolved(ask or (lambda _: None))
+
+
+def open_config(
+    file: str | os.PathLike[str],
+    name: str | None = None,
+    inputs: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> ConfiguredServer:
+    """Return a server of a file or a host; without a name, the text may have it: ``mcp.json:notes``."""
+    place = (str(file), name) if name else split(str(file), folder or Path()) or (str(file), None)
+    given = inputs or {}
+    return find_server(*place, folder=folder, ask=lambda wanted: given.get(wanted.id))
 
 
 def _files(place: str, machine: Machine) -> list[tuple[Path, str]]:
@@ -135,7 +147,7 @@ def read_text(file: Path) -> str:
         raise ConfigUnusable(f"{file} is not UTF-8") from None
 
 
-def _entries(file: Path, project: str, machine: Machine) -> dict[str, "Entry"]:
+def _entries(file: Path, project: str, machine: Machine) -> list["Entry"]:
     text = read_text(file)
     try:
         root = parse(text).value
@@ -144,15 +156,21 @@ def _entries(file: Path, project: str, machine: Machine) -> dict[str, "Entry"]:
     own = _inside(root, "projects")
     folders = [project, *map(str, machine.path(project).parents)]
     local: object = next((own[each] for each in folders if each in own), {})
-    found: dict[str, Entry] = {}
-    for section in (local, root, _inside(root, "mcp")):
-        for key in ("mcpServers", "servers"):
-            for name, said in _inside(section, key).items():
-                entry = Entry(
-                    name=name, file=file, project=project, said=said, inputs=_inputs(root), variables=machine.variables
-                )
-                found.setdefault(name, entry)
-    return found
+    inputs = _inputs(root)
+    return [
+        Entry(
+            name=name,
+            file=file,
+            project=project,
+            said=said,
+            inputs=inputs,
+            variables=machine.variables,
+            is_own=section is local,
+        )
+        for section in (local, root, _inside(root, "mcp"))
+        for key in ("mcpServers", "servers")
+        for name, said in _inside(section, key).items()
+    ]
 
 
 def _inside(value: Any, key: str) -> JsonObject:
@@ -185,6 +203,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     said: Any
     inputs: Mapping[str, Input]
     variables: Mapping[str, str]
+    is_own: bool = False
+    """Whether it is the user's own for this project alone, which goes before the project's."""
 
     @property
     def is_disabled(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from antiphon.config.servers import ConfiguredServer, find_server, split
+from antiphon.config.servers import ConfiguredServer, open_config
 from antiphon.errors import ConfigUnusable
 from antiphon.shapes import raw_shape
 from antiphon.testing.json_paths import read_path
@@ -263,8 +263,7 @@ class _Builder:
 
     def _configured(self, said: Fields, text: str) -> ConfiguredServer:
         try:
-            place, name = split(text, self._folder) or (text, None)
-            return find_server(place, name, folder=self._folder)
+            return open_config(text, folder=self._folder)
         except ConfigUnusable as fault:
             self._page.wrong(said.nodes["config"], str(fault))
             return ConfiguredServer(source="")
