@@ -125,7 +125,7 @@ def _usage_errors() -> Generator[None]:
 
 
 def _ask_input(wanted: Input) -> str | None:
-    choices = [item if isinstance(item, str) else str(item.get("value")) for item in wanted.options]
+    choices = [str(item.get("value") if isinstance(item, dict) else item) for item in wanted.options]
     return str(
         click.prompt(
             line(wanted.description or wanted.id),
