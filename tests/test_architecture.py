@@ -35,6 +35,7 @@ LAYERS = [
     "auth",
     "workers",
     "app",
+    "adapt",
     "testing",
     "cli",
     "__main__",

@@ -319,7 +319,7 @@ class Service(Registry):
             try:
                 result = await route(run)
             except RoundEnds:
-                result = self._asking(run)
+                result = self.asking(run)
             except (ToolError, CannotAsk) as fault:
                 # A capability that the client did not declare has an error of its own.
                 if call.method != "tools/call" or (isinstance(fault, CannotAsk) and fault.required):
@@ -330,7 +330,7 @@ class Service(Registry):
             call.talk = run.talk
             reply = dialect.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
-            error = _as_error(fault, run)
+            error = as_error(fault, run)
             if error.headers:
                 channel.add_headers(error.headers)
             return dialect.refuse(message, error)
@@ -341,7 +341,7 @@ class Service(Registry):
             log.info("%s %s", run, result["resultType"], extra=run.facts(result["resultType"]))
         return 200, reply
 
-    def _asking(self, run: Run) -> JsonObject:
+    def asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""
         talk = run.conversation()
         if talk.unfit:
@@ -448,7 +448,7 @@ class Service(Registry):
             try:
                 return self._completed(run, await inner(run))
             except RoundEnds:
-                return self._asking(run)
+                return self.asking(run)
 
         outer: Proceed = innermost
         for middleware in reversed(self._middleware):
@@ -471,7 +471,7 @@ class Service(Registry):
         return outermost
 
 
-def _as_error(fault: BaseException, run: Run | None) -> ProtocolError:
+def as_error(fault: BaseException, run: Run | None) -> ProtocolError:
     """What the peer learns of an exception; the log learns the rest."""
     if isinstance(fault, BaseExceptionGroup):
         fault = told_by(fault)

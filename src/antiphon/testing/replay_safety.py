@@ -422,8 +422,8 @@ def _read(call: object) -> tuple[str, JsonObject]:
 
 def _function(service: Service, method: str, params: JsonObject) -> Any:
     """The function that serves a call; None if that cannot be told."""
-    handler = service.handler_of(method, str(params.get("name") or params.get("uri")))
-    return None if handler is None else inspect.unwrap(handler.function)
+    function = service.function_of(method, str(params.get("name") or params.get("uri")))
+    return None if function is None else inspect.unwrap(function)
 
 
 def _place(function: Any) -> str:
