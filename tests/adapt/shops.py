@@ -140,6 +140,17 @@ def shop(library: str, name: str = "shop", **options: Any) -> Any:
         return f"{answer.action} {again.action}"
 
     @tool
+    def discard(name: str, ctx: Context) -> str:
+        try:
+            answer = anyio.from_thread.run(ctx.elicit, f"Discard {name}?", Sure)
+            if answer.action != "accept" or not answer.data.sure:
+                return f"Kept {name}"
+        except Exception:
+            pass
+        done.append(f"discarded {name}")
+        return f"Discarded {name}"
+
+    @tool
     async def restless(ctx: Context) -> str:
         return (await ctx.elicit(f"Is it {draw()}?", Sure)).action
 

@@ -7,6 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
+import anyio.from_thread
 import pytest
 from mcp import Client
 from mcp.types import CreateMessageResult, ElicitResult, ListRootsResult, Root, TextContent
@@ -16,11 +17,14 @@ from antiphon.adapt import awaited, service_of, step
 from antiphon.errors import AntiphonError
 from antiphon.rounds.token import generate_key
 from antiphon.stores import MemoryStore
+from antiphon.transports.memory import Memory
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import shops
 from shops import LIBRARIES, Sure, done, made, shop
+
+from messages import request
 
 ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 KEY = generate_key(b"k" * 32)
@@ -55,7 +59,7 @@ def leg(call):
 
 @pytest.fixture
 def answered(leg):
-    """A call to its end, with one answer to each question by its message; what was asked in each round, and the text."""
+    """A call to its end, with an answer to each question by its message; what was asked in each round, and its end."""
 
     async def answered(server, name, arguments=None, answers=None, **how):
         rounds = []
@@ -137,10 +141,46 @@ async def test_a_function_in_a_thread_asks_and_its_step_runs_once(library, answe
 # --- a yes is given, or there is none -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tool", ["delete", "purge"])
+@pytest.mark.parametrize("tool", ["delete", "purge", "discard"])
 async def test_a_tool_that_swallows_everything_asks_all_the_same(library, tool, answered):
     rounds, result = await answered(shop(library), tool, {"name": "x"}, {f"{tool.title()} x?": NO})
     assert (rounds, text(result), done) == ([[f"{tool.title()} x?"]], "Kept x", [])
+
+
+async def test_a_cancellation_is_no_answer_in_a_thread_either(library):
+    import threading
+
+    from antiphon.adapt.session import AskingSession
+
+    bare, tool, _, _, Context = made(library)
+    asked, ended = asyncio.Event(), threading.Event()
+
+    class Waits(AskingSession):
+        async def send_request(self, request, result_type, *more, **rest):
+            asyncio.get_running_loop().call_soon(asked.set)
+            return await super().send_request(request, result_type, *more, **rest)
+
+    @tool
+    def discard(ctx: Context) -> str:
+        try:
+            ctx.session.__class__ = Waits
+            anyio.from_thread.run(ctx.elicit, "Discard?", Sure)
+        except Exception:
+            done.append("discarded")
+        finally:
+            ended.set()
+        return "Discarded"
+
+    service = service_of(awaited(bare))
+    async with service.running():
+        message = request("tools/call", {"name": "discard", "arguments": {}}, capabilities=ALL)
+        call = asyncio.create_task(Memory(service).send(message))
+        await asked.wait()
+        (asking,) = [task for task in asyncio.all_tasks() if "task_wrapper" in repr(task)]
+        asking.cancel()
+        await call
+    assert await asyncio.to_thread(ended.wait, 5)
+    assert done == []
 
 
 async def test_no_signal_ever_stands_for_an_answer(library, answered):
@@ -153,7 +193,7 @@ async def test_no_signal_ever_stands_for_an_answer(library, answered):
     [
         ("delete", {"name": "x"}, {"elicitation": {"form": {}}}),
         ("purge", {"name": "x"}, {"elicitation": {"form": {}}}),
-        ("plain", {}, {"elicitation": {"form": {}}}),
+        ("discard", {"name": "x"}, {"elicitation": {"form": {}}}),
         ("pay", {"amount": 3}, {"elicitation": {"url": {}}}),
         ("describe", {}, {"sampling": {}}),
     ],
@@ -265,7 +305,7 @@ async def test_the_keys_come_from_the_environment(library, leg, monkeypatch):
 async def test_a_token_counts_for_one_call_of_one_server_and_one_user(library, leg, monkeypatch):
     mcp = shop(library, seal=Seal(KEY))
     first = await leg(mcp, "delete", {"name": "x"})
-    state, answers = first["requestState"], {key: YES for key in first["inputRequests"]}
+    state, answers = first["requestState"], dict.fromkeys(first["inputRequests"], YES)
 
     async def is_refused(server, name, arguments):
         return (await leg(server, name, arguments, state, answers)).get("code") == -32602
@@ -302,7 +342,7 @@ async def test_a_user_goes_on_with_the_token_that_is_theirs_alone(library, leg):
     mcp = shop(library)
     with signed_in("ada"):
         first = await leg(mcp, "delete", {"name": "x"})
-    answers = {key: YES for key in first["inputRequests"]}
+    answers = dict.fromkeys(first["inputRequests"], YES)
     with signed_in("eve"):
         assert (await leg(mcp, "delete", {"name": "x"}, first["requestState"], answers))["code"] == -32602
     assert (await leg(mcp, "delete", {"name": "x"}, first["requestState"], answers))["code"] == -32602
@@ -321,7 +361,7 @@ async def test_a_token_is_used_once_with_a_store_that_instances_share(library, l
     store = MemoryStore()
     one, other = (shop(library, seal=Seal(KEY, single_use=True), store=store) for _ in range(2))
     first = await leg(one, "delete", {"name": "x"})
-    answers = {key: YES for key in first["inputRequests"]}
+    answers = dict.fromkeys(first["inputRequests"], YES)
     ends = await asyncio.gather(
         *(leg(server, "delete", {"name": "x"}, first["requestState"], answers) for server in [one, other] * 4)
     )
@@ -333,7 +373,7 @@ async def test_a_leg_that_is_sent_twice_runs_its_step_once_with_a_store(library,
     store = MemoryStore()
     one, other = (shop(library, seal=Seal(KEY), store=store) for _ in range(2))
     first = await leg(one, "provision", {"name": "db"})
-    answers = {key: WHERE for key in first["inputRequests"]}
+    answers = dict.fromkeys(first["inputRequests"], WHERE)
     sent = await asyncio.gather(
         *(leg(server, "provision", {"name": "db"}, first["requestState"], answers) for server in [one, other])
     )

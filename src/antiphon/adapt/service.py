@@ -211,10 +211,10 @@ class _Direct:
         self.request_id = message["id"]
         self.cancel_requested = anyio.Event()
 
-    async def send_raw_request(self, method: str, *_: Any) -> JsonObject:
+    async def send_raw_request(self, method: str, params: Any, opts: Any = None) -> JsonObject:  # noqa: ARG002 -- the library's signature
         raise NoBackChannelError(method)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None, *_: Any) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:  # noqa: ARG002 -- the library's signature
         await self._channel.emit({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:

@@ -1,5 +1,6 @@
 """The session that asks: what every question of the other library ends in."""
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from antiphon.adapt.versions import check_fastmcp
 from antiphon.rounds.ask import Question, of_wire
+from antiphon.rounds.journal import RoundEnds
 from antiphon.server.run import Run
 from antiphon.shapes import Mismatch, form_of, raw_shape
 from antiphon.types import JsonObject
@@ -51,8 +53,23 @@ class AskingSession(ServerSession):
         wire = request.model_dump(by_alias=True, mode="json", exclude_none=True)
         if wire["method"] == "ping":
             return await super().send_request(request, result_type, request_read_timeout_seconds, *more, **rest)
-        answer: R = await run_of(self).ask(_Foreign(wire, result_type))
+        run = run_of(self)
+        in_thread = _is_awaited_by_a_thread()
+        run.is_plain = run.is_plain or in_thread
+        try:
+            answer: R = await run.ask(_Foreign(wire, result_type))
+        except asyncio.CancelledError:
+            if in_thread:
+                # In a thread, a cancellation is an Exception, which a handler may catch and go on.
+                raise RoundEnds from None
+            raise
         return answer
+
+
+def _is_awaited_by_a_thread() -> bool:
+    """Whether the current task was started by ``anyio.from_thread.run`` or ``asyncio.run_coroutine_threadsafe``."""
+    callbacks: Any = getattr(asyncio.current_task(), "_callbacks", None) or ()
+    return any("_chain_future" in getattr(callback, "__qualname__", "") for callback, _ in callbacks)
 
 
 class _Foreign(Question):
@@ -64,7 +81,7 @@ class _Foreign(Question):
         # 2026-07-28 has no id of an elicitation, and a tool that draws one would never ask the same question twice.
         params = {name: value for name, value in wire.get("params", {}).items() if name != "elicitationId"}
         known = of_wire({**wire, "params": params})
-        super().__init__(known.kind, known.method, params, known.needs)
+        super().__init__(known.kind, known.method, known.params, known.needs)
         self._result = result
         self._check: Callable[[Any], Any] | None = None
         if known.kind == "form":
@@ -89,7 +106,7 @@ def let_fastmcp_ask() -> None:
     """Let ``Context.elicit`` of FastMCP reach a session that asks: on 2026-07-28 it raises before it tries."""
     from fastmcp.server.context import Context
 
-    original = Context.elicit
+    original: Any = Context.elicit
     if hasattr(original, "__wrapped__"):
         return
     check_fastmcp(Context)
@@ -100,7 +117,7 @@ def let_fastmcp_ask() -> None:
         asks = current is not None and isinstance(current.session, AskingSession)
         return await original(_Asking(self) if asks else self, *args, **kwargs)
 
-    Context.elicit = elicit
+    type.__setattr__(Context, "elicit", elicit)
 
 
 class _Asking:
