@@ -4,6 +4,7 @@ Run as a program it serves: `python shops.py stdio LIBRARY`, or `python shops.py
 """
 
 import asyncio
+import functools
 import os
 import sys
 import warnings
@@ -51,7 +52,13 @@ def made(library: str, name: str = "shop") -> tuple[Any, Any, Any, Any, type]:
     return server, server.tool, server.prompt, server.resource("shelf://{name}"), Context
 
 
-def shop(library: str, name: str = "shop", **options: Any) -> Any:
+@functools.cache
+def shop(library: str) -> Any:
+    """A shop that tests share."""
+    return another_shop(library)
+
+
+def another_shop(library: str, name: str = "shop", **options: Any) -> Any:
     bare, tool, prompt, resource, Context = made(library, name)
     mcp = awaited(bare, **options)
 

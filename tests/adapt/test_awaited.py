@@ -22,7 +22,7 @@ from antiphon.transports.memory import Memory
 sys.path.insert(0, str(Path(__file__).parent))
 
 import shops
-from shops import LIBRARIES, Sure, done, made, shop
+from shops import LIBRARIES, Sure, another_shop, done, made, shop
 
 from messages import request
 
@@ -136,6 +136,31 @@ async def test_a_function_in_a_thread_asks_and_its_step_runs_once(library, answe
     rounds, result = await answered(shop(library), "plain")
     assert rounds == [["From a thread?"], ["Again with T-thread?"]]
     assert (text(result), done) == ("accept accept", ["reserved thread"])
+
+
+async def test_a_tool_of_a_mounted_server_asks(answered):
+    from fastmcp import FastMCP
+
+    outer = awaited(FastMCP("outer", version="1.0"))
+    outer.mount(shop("fastmcp"), "inner")
+    rounds, result = await answered(outer, "inner_delete", {"name": "x"})
+    assert (rounds, text(result)) == ([["Delete x?"]], "Deleted x")
+
+
+async def test_a_low_level_server_asks(answered):
+    from mcp.server.lowlevel import Server
+    from mcp.types import CallToolResult, ListToolsResult, TextContent
+
+    async def list_tools(ctx, params):
+        return ListToolsResult(tools=[])
+
+    async def call_tool(ctx, params):
+        answer = await ctx.session.elicit_form("Low?", Sure.model_json_schema())
+        return CallToolResult(content=[TextContent(type="text", text=answer.action)])
+
+    server = awaited(Server("low", version="1.0", on_list_tools=list_tools, on_call_tool=call_tool))
+    rounds, result = await answered(server, "any")
+    assert (rounds, text(result)) == ([["Low?"]], "accept")
 
 
 # --- a yes is given, or there is none -------------------------------------------------------------------------------
@@ -276,7 +301,7 @@ async def test_a_returned_question_that_was_refused_may_be_asked_again(leg):
 
 
 async def test_a_step_runs_once_over_all_rounds_and_another_instance_continues(library, leg):
-    servers = [shop(library, seal=Seal(KEY)) for _ in range(4)]
+    servers = [another_shop(library, seal=Seal(KEY)) for _ in range(4)]
     state, answers, asked = None, None, []
     for server in servers:
         result = await leg(server, "provision", {"name": "db"}, state, answers)
@@ -290,7 +315,7 @@ async def test_a_step_runs_once_over_all_rounds_and_another_instance_continues(l
 
 async def test_the_keys_come_from_the_environment(library, leg, monkeypatch):
     monkeypatch.setenv("ANTIPHON_KEYS", KEY)
-    one, other = shop(library), shop(library)
+    one, other = another_shop(library), another_shop(library)
     monkeypatch.delenv("ANTIPHON_KEYS")
     first = await leg(one, "move", {"name": "x"})
     answers = dict.fromkeys(first["inputRequests"], WHERE) | {
@@ -303,7 +328,7 @@ async def test_the_keys_come_from_the_environment(library, leg, monkeypatch):
 
 
 async def test_a_token_counts_for_one_call_of_one_server_and_one_user(library, leg, monkeypatch):
-    mcp = shop(library, seal=Seal(KEY))
+    mcp = another_shop(library, seal=Seal(KEY))
     first = await leg(mcp, "delete", {"name": "x"})
     state, answers = first["requestState"], dict.fromkeys(first["inputRequests"], YES)
 
@@ -312,7 +337,7 @@ async def test_a_token_counts_for_one_call_of_one_server_and_one_user(library, l
 
     assert await is_refused(mcp, "delete", {"name": "y"})
     assert await is_refused(mcp, "purge", {"name": "x"})
-    assert await is_refused(shop(library, "other", seal=Seal(KEY)), "delete", {"name": "x"})
+    assert await is_refused(another_shop(library, "other", seal=Seal(KEY)), "delete", {"name": "x"})
     with signed_in("ada"):
         assert await is_refused(mcp, "delete", {"name": "x"})
     assert done == []
@@ -359,7 +384,7 @@ async def test_a_forged_state_is_refused(library, leg, token):
 
 async def test_a_token_is_used_once_with_a_store_that_instances_share(library, leg):
     store = MemoryStore()
-    one, other = (shop(library, seal=Seal(KEY, single_use=True), store=store) for _ in range(2))
+    one, other = (another_shop(library, seal=Seal(KEY, single_use=True), store=store) for _ in range(2))
     first = await leg(one, "delete", {"name": "x"})
     answers = dict.fromkeys(first["inputRequests"], YES)
     ends = await asyncio.gather(
@@ -371,7 +396,7 @@ async def test_a_token_is_used_once_with_a_store_that_instances_share(library, l
 
 async def test_a_leg_that_is_sent_twice_runs_its_step_once_with_a_store(library, leg):
     store = MemoryStore()
-    one, other = (shop(library, seal=Seal(KEY), store=store) for _ in range(2))
+    one, other = (another_shop(library, seal=Seal(KEY), store=store) for _ in range(2))
     first = await leg(one, "provision", {"name": "db"})
     answers = dict.fromkeys(first["inputRequests"], WHERE)
     sent = await asyncio.gather(
