@@ -66,6 +66,7 @@ async def test_an_effect_above_a_question_is_found_and_one_in_a_step_is_not(libr
     call = {"path": str(tmp_path / "kept")}
     report = await check_replay_safety(lambda: till(library), ("keep", call), yes)
     assert [finding.kind for finding in report.findings] == ["effect"]
+    assert "await step(ctx, 'name', function, ...)" in report.findings[0].advice
     report = await check_replay_safety(lambda: till(library), ("keep_once", call), yes)
     assert report.ok, report
 

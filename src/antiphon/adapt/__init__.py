@@ -14,7 +14,7 @@ from antiphon.server import steps
 from antiphon.server.dispatch import Service
 from antiphon.stores.store import Store
 
-__all__ = ["awaited", "service_of", "step"]
+__all__ = ["awaited", "step"]
 
 S = TypeVar("S")
 

@@ -319,7 +319,7 @@ class Service(Registry):
             try:
                 result = await route(run)
             except RoundEnds:
-                result = self.asking(run)
+                result = self._asking(run)
             except (ToolError, CannotAsk) as fault:
                 # A capability that the client did not declare has an error of its own.
                 if call.method != "tools/call" or (isinstance(fault, CannotAsk) and fault.required):
@@ -341,7 +341,7 @@ class Service(Registry):
             log.info("%s %s", run, result["resultType"], extra=run.facts(result["resultType"]))
         return 200, reply
 
-    def asking(self, run: Run) -> JsonObject:
+    def _asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""
         talk = run.conversation()
         if talk.unfit:
@@ -448,7 +448,7 @@ class Service(Registry):
             try:
                 return self._completed(run, await inner(run))
             except RoundEnds:
-                return self.asking(run)
+                return self._asking(run)
 
         outer: Proceed = innermost
         for middleware in reversed(self._middleware):

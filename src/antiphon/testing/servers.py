@@ -171,7 +171,7 @@ def _origin(server: Service) -> tuple[ModuleType, str]:
 
     Other modules may have imported it; its handlers are in the one that made it, or in the same package.
     """
-    original = getattr(server, "original", server)
+    original = getattr(server, "original", server)  # of a service inside another library's server
     origins = [
         (module, name)
         for module in list(sys.modules.values())
