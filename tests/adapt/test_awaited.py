@@ -132,6 +132,24 @@ async def test_prompts_and_resources_ask_too(library, answered):
     assert result["contents"][0]["text"] == "a: accept"
 
 
+async def test_a_result_that_depends_on_answers_is_not_for_a_cache(answered):
+    from mcp.server.caching import CacheHint
+    from mcp.server.mcpserver import Context, MCPServer
+
+    mcp = awaited(MCPServer("shop", version="1.0", cache_hints={"resources/read": CacheHint(ttl_ms=5000)}))
+
+    @mcp.resource("shelf://{name}")
+    async def shelf(name: str, ctx: Context) -> str:
+        return name if name == "open" else (await ctx.elicit(f"Show {name}?", Sure)).action
+
+    assert [
+        (await answered(mcp, f"shelf://{name}", method="resources/read"))[1]["ttlMs"] for name in ("open", "x")
+    ] == [
+        5000,
+        0,
+    ]
+
+
 async def test_a_function_in_a_thread_asks_and_its_step_runs_once(library, answered):
     rounds, result = await answered(shop(library), "plain")
     assert rounds == [["From a thread?"], ["Again with T-thread?"]]

@@ -26,19 +26,21 @@ class Act(NamedTuple):
 
     called: str
     line: int
+    file: str = ""
 
 
 def acts_before_asking(function: Callable[..., Any]) -> list[Act]:
     """Return the calls above a handler's questions that seem to act; empty if its source cannot be read."""
     try:
-        lines, start = inspect.getsourcelines(inspect.unwrap(function))
+        function = inspect.unwrap(function)
+        lines, start = inspect.getsourcelines(function)
         definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
     except (OSError, TypeError, SyntaxError):
         return []
     if not isinstance(definition, ast.AsyncFunctionDef):
         return []
     found = dict.fromkeys(_above(definition.body, []))
-    return [Act(act.called, act.line + start - 1) for act in found]
+    return [Act(act.called, act.line + start - 1, inspect.getsourcefile(function) or "") for act in found]
 
 
 def _above(body: Sequence[ast.stmt], seen: list[Act]) -> Iterator[Act]:

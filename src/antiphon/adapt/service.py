@@ -129,7 +129,7 @@ class Adapted(Service):
         meta: JsonObject = {}
         if talk is None or not talk.pending:
             if not is_input_required(result):
-                return result
+                return _unshared(result) if run.round > 1 and run.call.row.cached else result
             returned = (
                 result if isinstance(result, dict) else result.model_dump(by_alias=True, mode="json", exclude_none=True)
             )
@@ -147,8 +147,7 @@ class Adapted(Service):
                 log.warning(
                     "the tool %r awaits %s() (%s:%d) before it asks: with clients of 2026-07-28, that runs again on"
                     " every round. If it acts, write 'await step(ctx, %r, %s, ...)', from antiphon.adapt",
-                    *(name, act.called, function.__code__.co_filename, act.line),
-                    *(act.called.rpartition(".")[2], act.called),
+                    *(name, act.called, act.file, act.line, act.called.rpartition(".")[2], act.called),
                 )
 
     async def _tools_of_theirs(self) -> dict[str, Callable[..., Any]]:
@@ -158,7 +157,7 @@ class Adapted(Service):
         tools: Any = (
             await local.list_tools() if local is not None else manager.list_tools() if manager is not None else []
         )
-        return {tool.name: tool.fn for tool in tools if hasattr(getattr(tool, "fn", None), "__code__")}
+        return {tool.name: tool.fn for tool in tools if callable(getattr(tool, "fn", None))}
 
     def functions(self) -> Iterator[Callable[..., Any]]:
         return iter(self._known.values())
@@ -196,6 +195,11 @@ class Adapted(Service):
         except Exception as fault:  # noqa: BLE001 -- the library tells what the peer learns of it
             reply["error"] = modern_error_data(fault).model_dump(exclude_none=True)
         return 200, jsonrpc.encode(reply)
+
+
+def _unshared(result: Any) -> Any:
+    """A result that depends on answers, which no cache may share (server/utilities/caching)."""
+    return {**result, "ttlMs": 0} if isinstance(result, dict) and "ttlMs" in result else result
 
 
 class _Direct:

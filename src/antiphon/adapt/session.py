@@ -18,6 +18,8 @@ from antiphon.types import JsonObject
 
 R = TypeVar("R", bound=BaseModel)
 
+_ASKS = frozenset({"elicitation/create", "roots/list", "sampling/createMessage"})
+
 runs: "WeakKeyDictionary[ServerSession, Run]" = WeakKeyDictionary()
 """The run of a call, by the session that its handler has."""
 
@@ -51,7 +53,7 @@ class AskingSession(ServerSession):
         **rest: Any,
     ) -> R:
         wire = request.model_dump(by_alias=True, mode="json", exclude_none=True)
-        if wire["method"] == "ping":
+        if wire["method"] not in _ASKS:
             return await super().send_request(request, result_type, request_read_timeout_seconds, *more, **rest)
         run = run_of(self)
         in_thread = _is_awaited_by_a_thread()
@@ -106,10 +108,10 @@ def let_fastmcp_ask() -> None:
     """Let ``Context.elicit`` of FastMCP reach a session that asks: on 2026-07-28 it raises before it tries."""
     from fastmcp.server.context import Context
 
-    original: Any = Context.elicit
-    if hasattr(original, "__wrapped__"):
-        return
     check_fastmcp(Context)
+    original: Any = Context.elicit
+    if hasattr(original, "by_antiphon"):
+        return
 
     @functools.wraps(original)
     async def elicit(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,6 +119,7 @@ def let_fastmcp_ask() -> None:
         asks = current is not None and isinstance(current.session, AskingSession)
         return await original(_Asking(self) if asks else self, *args, **kwargs)
 
+    vars(elicit)["by_antiphon"] = True
     type.__setattr__(Context, "elicit", elicit)
 
 
