@@ -36,6 +36,7 @@ LAYERS = [
     "auth",
     "workers",
     "app",
+    "adapt",
     "testing",
     "cli",
     "__main__",

@@ -212,7 +212,7 @@ class UnstableQuestion(AntiphonError):
     def __init__(self, key: str) -> None:
         super().__init__(
             f"The question {key!r} changes on every round, so its answer never fits. Keep the clock and random values"
-            " out of questions, or take them from ctx.now(), ctx.random() and ctx.step(), which repeat themselves."
+            " out of questions, or take them from a step, which repeats itself: ctx.now(), ctx.random() or ctx.step()."
         )
         self.key = key
 

@@ -19,6 +19,7 @@ import pytest
 KEPT = Path(__file__).with_name("public_api.txt")
 PACKAGES = {
     "antiphon": (),
+    "antiphon.adapt": (),
     "antiphon.stores": (),
     "antiphon.testing": (),
     "antiphon.testing.cassette": (),
