@@ -110,8 +110,6 @@ def _hint(field: PromptField) -> str:
     default = field.default
     if not field.is_required and default is not None and field.kind not in {"boolean", "choice", "several"}:
         parts.append(f"left empty: {field.shown(default)}")
-    if isinstance(default, str) and visible(default) != default:
-        parts.append(f"the default has letters that cannot be seen: {visible(default)}")
     return ", ".join(part for part in parts if part)
 
 
@@ -180,8 +178,8 @@ def _required(field: PromptField) -> str:
 
 def _shown_default(field: PromptField) -> str:
     default = field.default
-    if default is None:
-        return ""
+    if default is None or (isinstance(default, str) and visible(default) != default):
+        return ""  # what cannot be seen is not sent by a click: its hint shows it
     if field.kind == "date-time":
         moment = datetime.fromisoformat(str(default).upper())
         return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
