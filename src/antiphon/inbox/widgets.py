@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 
 from antiphon.errors import CannotAnswer
 from antiphon.escaping import fitted, line, shortened, visible
+from antiphon.inbox.locations import read_location
 from antiphon.shapes.prompt import PromptField, fields_of
 from antiphon.types import JsonObject
 
@@ -188,25 +188,15 @@ def _shown_default(field: PromptField) -> str:
 
 def _link(url: object) -> str:
     address = url if isinstance(url, str) else ""
-    try:
-        parts = urlsplit(address)
-        host = parts.hostname or ""
-    except ValueError:
-        return f"<p>The server wants a page opened, whose address is none: <code>{text(address)}</code></p>"
-    if parts.scheme not in {"http", "https"} or not host:
-        return f"<p>This address is not of a web page: <code>{text(address)}</code></p>"
+    location = read_location(address)
+    shown = f"{text(location.before)}<b>{text(location.host)}</b>{text(location.after)}"
+    warnings = "".join(f'<p class="warning">{text(words)}</p>' for words in location.warnings)
+    if not location.can_be_opened:
+        return f"<p><code>{shown}</code></p>{warnings}"
     return (
-        f"<p>Open this page only if you expect it. It is at <b>{text(_ascii(host))}</b>.</p>"
-        f'<p><a href="{html.escape(address)}" target="_blank" rel="noopener noreferrer">{text(address)}</a></p>'
+        "<p>Open this page only if you expect it, and know the host in bold.</p>"
+        f'<p><a href="{html.escape(address)}" target="_blank" rel="noopener noreferrer">{shown}</a></p>{warnings}'
     )
-
-
-def _ascii(host: str) -> str:
-    """Return a host as the network knows it, so that look-alike letters show."""
-    try:
-        return host.encode("idna").decode()
-    except UnicodeError:
-        return host
 
 
 def _messages(params: JsonObject) -> str:
