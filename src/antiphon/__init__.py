@@ -8,8 +8,10 @@ if TYPE_CHECKING:
     from antiphon.app import Server
     from antiphon.client.answers import Elicitation, SampleRequest, elicitation_modes
     from antiphon.client.client import Change, Client, Discovery, Round
+    from antiphon.client.inbox import Inbox
     from antiphon.client.results import CallResult, Complete, InputNeeded, Pending, PromptReply, ReadResult
     from antiphon.errors import (
+        AlreadyAnswered,
         AntiphonError,
         CallFailed,
         CallTimeout,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         InvalidRequest,
         MethodNotFound,
         MissingCapability,
+        NotAllowed,
         ParseError,
         PeerBroken,
         ProtocolError,
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
         RoundsExceeded,
         SignInFailed,
         StateRefused,
+        TicketClosed,
+        TicketExpired,
+        TicketUnknown,
+        TicketWithdrawn,
         ToolError,
         Unauthorized,
         UnstableQuestion,
@@ -86,6 +93,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Accepted",
+    "AlreadyAnswered",
     "Annotations",
     "Answer",
     "AntiphonError",
@@ -117,6 +125,7 @@ __all__ = [
     "HeaderMismatch",
     "Icon",
     "Image",
+    "Inbox",
     "InputNeeded",
     "InputRequired",
     "InternalError",
@@ -131,6 +140,7 @@ __all__ = [
     "MissingCapability",
     "ModelHint",
     "ModelPreferences",
+    "NotAllowed",
     "ParseError",
     "PeerBroken",
     "Pending",
@@ -162,6 +172,10 @@ __all__ = [
     "Store",
     "StoreError",
     "Text",
+    "TicketClosed",
+    "TicketExpired",
+    "TicketUnknown",
+    "TicketWithdrawn",
     "Tool",
     "ToolAnnotations",
     "ToolError",
@@ -185,6 +199,7 @@ _HOMES = {
     "antiphon.app": ("Server",),
     "antiphon.client.answers": ("Elicitation", "SampleRequest", "elicitation_modes"),
     "antiphon.client.client": ("Change", "Client", "Discovery", "Round"),
+    "antiphon.client.inbox": ("Inbox",),
     "antiphon.client.results": ("CallResult", "Complete", "InputNeeded", "Pending", "PromptReply", "ReadResult"),
     "antiphon.rounds.ask": ("Question",),
     "antiphon.rounds.asked_parameters": ("Ask",),
