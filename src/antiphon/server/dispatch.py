@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -375,7 +375,12 @@ class Service(Registry):
         return result
 
     async def _list_tools(self, run: Run) -> JsonObject:
-        return self._listed_page(run, "tools", "name", (entry.tool for entry in self._tools.values()))
+        if any(self._client_needs.values()):
+            return {**self._listed_tools(run, self._hidden_from(run.call.capabilities)), "cacheScope": "private"}
+        return self._listed_tools(run)
+
+    def _listed_tools(self, run: Run, hidden: Container[str] = ()) -> JsonObject:
+        return self._listed_page(run, "tools", "name", (entry.tool for entry in self._tools.values()), hidden)
 
     async def _list_prompts(self, run: Run) -> JsonObject:
         return self._listed_page(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
@@ -430,8 +435,10 @@ class Service(Registry):
     def _cache(self) -> JsonObject:
         return {"ttlMs": self._list_ttl, "cacheScope": "private" if self.is_private else "public"}
 
-    def _listed_page(self, run: Run, kind: str, key: str, items: Iterable[object]) -> JsonObject:
-        page = self._page(kind, key, items, run.call.params.get("cursor"), self._page_size)
+    def _listed_page(
+        self, run: Run, kind: str, key: str, items: Iterable[object], hidden: Container[str] = ()
+    ) -> JsonObject:
+        page = self._page(kind, key, items, run.call.params.get("cursor"), self._page_size, hidden)
         return deepcopy(page) if self._middleware else page  # a middleware may change what it sees
 
     def _route(self) -> None:
