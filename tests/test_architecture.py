@@ -27,6 +27,7 @@ LAYERS = [
     "oauth",
     "stores",
     "http",
+    "inbox",
     "server",
     "transports",
     "legacy",
