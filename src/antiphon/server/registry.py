@@ -233,6 +233,7 @@ class Registry:
         items: Iterable[object],
         cursor: object,
         size: int | None,
+        *,
         hidden: Container[str] = (),
     ) -> JsonObject:
         """A list, or a page of it: a cursor is the key of the last item before the page."""

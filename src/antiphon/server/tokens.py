@@ -54,7 +54,7 @@ class Tokens:
         try:
             if type(token) is not str:
                 raise SealBroken("malformed")
-            opened = self._guard.open(token, bound_to=self._bound(run), now=self._clock())
+            opened = self._guard.open(token, bound_to=self.bound(run), now=self._clock())
             journal = Journal.unpack(opened.payload)
             if self._guard.single_use and not again:
                 left = max(opened.expires - self._clock(), 0)
@@ -82,7 +82,7 @@ class Tokens:
         try:
             result["requestState"] = self._guard.seal(
                 talk.journal.pack(readable=self._guard.readable),
-                bound_to=self._bound(run),
+                bound_to=self.bound(run),
                 now=self._clock(),
                 ttl=min(limits) if limits else None,
                 entropy=os.urandom(12),
@@ -92,7 +92,8 @@ class Tokens:
             raise InternalError("The conversation has grown too large to continue") from None
         return result
 
-    def _bound(self, run: Run) -> bytes:
+    def bound(self, run: Run) -> bytes:
+        """A digest of the call and the caller, which a token belongs to."""
         call = run.call
         return binding(
             method=call.method,
