@@ -1,0 +1,100 @@
+"""A place where people are asked, as far as the server sees it, and a server whose tools ask there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from antiphon import Context, Server
+from antiphon.inbox.rows import Row, Rows
+from antiphon.stores import MemoryStore, Store
+from antiphon.transports.memory import Memory
+from messages import request
+
+PAGE = "https://ops.example.com/inbox"
+YES = {"action": "accept", "content": {"confirm": True}}
+NO = {"action": "accept", "content": {"confirm": False}}
+ERASE = {"name": "erase", "arguments": {"what": "staging"}}
+Json = dict[str, Any]
+
+
+class Desk:
+    """Rows in a store; what is told to people is noted."""
+
+    def __init__(self, store: Store | None = None, *, patience: float = 0, is_local: bool = False, **how: Any) -> None:
+        self.rows = Rows(MemoryStore() if store is None else store, **how)
+        self.patience = patience
+        self.is_local = is_local
+        self.told: list[Row] = []
+
+    def address(self, ticket: str) -> str | None:
+        return None if self.is_local else f"{PAGE}/{ticket}"
+
+    async def tell(self, row: Row) -> None:
+        self.told.append(row)
+
+    async def close(self) -> None: ...
+
+    async def answer(self, response: Json = YES, by: str = "ada") -> Row:
+        """Answer what was told of last, all of it in the same way."""
+        row = self.told[-1]
+        return await self.rows.answer(row.id, row.round, dict.fromkeys(row.questions, response), by)
+
+
+class Ops:
+    """A server with a destructive tool that asks twice, and what it did."""
+
+    def __init__(self, desk: Any, **how: Any) -> None:
+        self.desk = desk
+        self.erased: list[str] = []
+        self.counted: list[str] = []
+        self.app = app = Server("ops", elsewhere=desk, **how)
+
+        @app.tool
+        async def erase(what: str, ctx: Context) -> str:
+            """Erase an environment."""
+            count = await ctx.step("count", self.count, what)
+            if not await ctx.confirm(f"Erase {count} records of {what}?"):
+                return "Kept"
+            if not await ctx.confirm("Really?"):
+                return "Kept after all"
+            self.erased.append(what)
+            return f"Erased {what}"
+
+    def count(self, what: str) -> int:
+        self.counted.append(what)
+        return 3
+
+    async def send(
+        self,
+        method: str = "tools/call",
+        params: Json = ERASE,
+        *,
+        principal: str | None = None,
+        heard: list[Json] | None = None,
+        **about: Any,
+    ) -> Json:
+        """One request of revision 2026-07-28 by a client that declares nothing, unless told otherwise."""
+        reply = await Memory(self.app, principal=principal).send(
+            request(method, params, **about), None if heard is None else heard.append
+        )
+        assert reply is not None
+        return reply
+
+    async def text(self, params: Json = ERASE, **about: Any) -> str:
+        result = (await self.send(params=params, **about))["result"]
+        assert result["resultType"] == "complete", result
+        return "".join(block["text"] for block in result["content"])
+
+
+@contextmanager
+def hearing(app: Server) -> Iterator[list[str]]:
+    """The methods of all requests that pass the server's middleware, with what became of them."""
+    heard: list[str] = []
+
+    @app.middleware
+    async def listen(ctx: Context, proceed: Any) -> Any:
+        result = await proceed(ctx)
+        heard.append(f"{ctx.method}: {result['resultType']}")
+        return result
+
+    yield heard
