@@ -1,6 +1,7 @@
 """Rows: one answer counts, a bad one spends nothing, and nothing stays for ever."""
 
 import asyncio
+import os
 import time
 
 import msgspec
@@ -249,7 +250,7 @@ async def test_a_call_that_is_too_large_is_refused():
     id_ = await put(rows, questions={"q": hostile})
     assert len((await rows.get(id_)).questions["q"]["params"]["message"]) == 1_000_000
     with pytest.raises(StoreError, match="too large"):
-        await rows.add(row(payload=__import__("os").urandom(rows_module.MAX_BYTES)))
+        await rows.add(row(payload=os.urandom(rows_module.MAX_BYTES)))
 
 
 @pytest.mark.parametrize("id_", ["short", "with space", "x" * 65, "", "a/b/c/d/e", "ümläute-"])

@@ -15,11 +15,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.cli.forms import ABSENT, Escaped, PromptField, ask, choose, fields_of
+from antiphon.cli.forms import ABSENT, Escaped, ask, choose
 from antiphon.cli.output import on_stderr
 from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.errors import CannotAnswer
-from antiphon.testing.report.escaping import line, visible
+from antiphon.escaping import line, visible
+from antiphon.shapes.prompt import PromptField, fields_of
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject
 from antiphon.types import Text as TextBlock
 

@@ -311,8 +311,8 @@ def _check_open(row: Row, round_: int) -> None:
     if row.status == "expired":
         raise TicketExpired(row.id)
     if row.status != "waiting" or row.round != round_:
-        first = next((one for one in row.given if one.round == round_), None)
-        raise AlreadyAnswered(row.id, first and first.by, first and first.at)
+        first = [(one.by, one.at) for one in row.given if one.round == round_]
+        raise AlreadyAnswered(row.id, *(first[0] if first else (None, None)))
 
 
 def _ring(keys: str | bytes | Sequence[str | bytes] | None, store: Store) -> str | bytes | Sequence[str | bytes]:
