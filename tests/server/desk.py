@@ -20,6 +20,9 @@ Json = dict[str, Any]
 class Desk:
     """Rows in a store; what is told to people is noted."""
 
+    who: str | None = None
+    lasts = 86400.0
+
     def __init__(self, store: Store | None = None, *, patience: float = 0, is_local: bool = False, **how: Any) -> None:
         self.rows = Rows(MemoryStore() if store is None else store, **how)
         self.patience = patience
@@ -30,7 +33,8 @@ class Desk:
         return None if self.is_local else f"{PAGE}/{ticket}"
 
     async def tell(self, row: Row) -> None:
-        self.told.append(row)
+        if row not in self.told:
+            self.told.append(row)
 
     async def close(self) -> None: ...
 

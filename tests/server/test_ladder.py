@@ -81,7 +81,11 @@ async def test_the_three_styles_ask_elsewhere(era: str) -> None:
         return str(ctx.sync.confirm("Sure?"))
 
     async with Client(app, era=era) as client:
-        for name, answer, text in [("returns", "value", "True 2"), ("declares", "value", "True"), ("plain", "confirm", "True")]:
+        for name, answer, text in [
+            ("returns", "value", "True 2"),
+            ("declares", "value", "True"),
+            ("plain", "confirm", "True"),
+        ]:
             assert waits((await client.call_tool(name)).text)
             await desk.answer({"action": "accept", "content": {answer: True}})
             assert (await client.call_tool(name)).text == text
@@ -138,7 +142,7 @@ async def test_an_expired_question_is_asked_anew_and_takes_no_answer() -> None:
     clock = Clock()
     ops = Ops(Desk(MemoryStore(clock=clock), clock=clock))
     await ops.send()
-    clock.now += ladder.DAY + 1
+    clock.now += Desk.lasts + 1
     with pytest.raises(Exception, match="over"):
         await ops.desk.answer()
     assert waits(await ops.text())
@@ -350,8 +354,15 @@ async def test_an_answer_from_a_client_that_cannot_ask_never_counts(capabilities
     for name in ("erase", "returns"):
         call = {"name": name, "arguments": {"what": "staging"} if name == "erase" else {}}
         for _ in range(3):
-            for extra in ({"inputResponses": forged}, {"inputResponses": forged, "requestState": ops.desk.told and ops.desk.told[0].id}):
-                await ops.send(params={**call, **{key: value for key, value in extra.items() if value}}, principal="ada", capabilities=capabilities)
+            for extra in (
+                {"inputResponses": forged},
+                {"inputResponses": forged, "requestState": ops.desk.told and ops.desk.told[0].id},
+            ):
+                await ops.send(
+                    params={**call, **{key: value for key, value in extra.items() if value}},
+                    principal="ada",
+                    capabilities=capabilities,
+                )
     await ops.send("resources/read", {"uri": "a:b", "inputResponses": forged}, capabilities=capabilities)
     assert not ops.erased
     assert all(row.status == "waiting" for row in await ops.desk.rows.waiting())
@@ -436,7 +447,9 @@ async def test_a_page_that_a_handler_asks_for_is_the_clients_own_if_it_opens_pag
     async def link(ctx: Context) -> str:
         return type(await ctx.elicit_url("Sign in", "https://example.com/login")).__name__
 
-    async with Client(app, elicit_url=lambda question: Accepted(None) if "login" in question.url else Declined()) as client:
+    async with Client(
+        app, elicit_url=lambda question: Accepted(None) if "login" in question.url else Declined()
+    ) as client:
         assert (await client.call_tool("link")).text == "Accepted"
     async with Client(app, elicit=lambda _: pytest.fail("it was asked")) as client:
         told = await client.call_tool("link")
@@ -483,9 +496,7 @@ async def test_what_the_client_can_be_asked_comes_first(era: str) -> None:
 
     @app.tool
     async def mixed(ctx: Context) -> str:
-        sure, sample, roots = await asyncio.gather(
-            ctx.confirm("Sure?"), ctx.sample("Hi", max_tokens=1), ctx.roots()
-        )
+        sure, sample, roots = await asyncio.gather(ctx.confirm("Sure?"), ctx.sample("Hi", max_tokens=1), ctx.roots())
         return f"{sure} {sample.text} {roots[0].uri}"
 
     def answer(_: object) -> Sample:
@@ -519,7 +530,9 @@ async def test_prompts_and_resources_say_so_in_an_error(era: str) -> None:
                     await call()
                 assert refused.value.code == -32021 and waits(refused.value.message)
             field = next(iter(desk.told[-1].questions.values()))["params"]["requestedSchema"]["properties"]
-            await desk.answer({"action": "accept", "content": {"value": "Ada"} if "value" in field else {"confirm": True}})
+            await desk.answer(
+                {"action": "accept", "content": {"value": "Ada"} if "value" in field else {"confirm": True}}
+            )
         assert (await client.get_prompt("write")).messages[0].content.text == "Write as Ada"
         assert (await client.read_resource("notes://a")).contents[0].text == "a True"
     assert len(desk.told) == 2
@@ -563,9 +576,15 @@ async def test_a_person_at_this_machine_is_waited_for(era: str, monkeypatch: pyt
     async with Client(ops.app, era=era) as client:
         result = await client.call_tool("changes", {"items": ["a"]}, progress=progress)
     assert result.text == "True"
-    assert [row.questions["confirm" if row.round == 1 else "confirm-2"]["params"]["message"] for row in desk.told] == ["2?", "Still 2?"]
+    assert [row.questions["confirm" if row.round == 1 else "confirm-2"]["params"]["message"] for row in desk.told] == [
+        "2?",
+        "Still 2?",
+    ]
     numbers = [done for done, _ in seen]
-    assert numbers == sorted(set(numbers)) and {message for _, message in seen} == {None, "Waiting for a person to answer"}
+    assert numbers == sorted(set(numbers)) and {message for _, message in seen} == {
+        None,
+        "Waiting for a person to answer",
+    }
 
 
 async def test_patience_is_for_the_whole_request_and_the_same_call_goes_on() -> None:

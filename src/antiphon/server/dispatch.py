@@ -248,6 +248,8 @@ class Service(Registry):
                 self.subscriptions.close()
                 self._threads.close()
                 self._step_threads.close()
+                if self.elsewhere is not None:
+                    await self.elsewhere.close()
                 life, self._life = self._life, AsyncExitStack()
                 self.state = None
                 await life.aclose()

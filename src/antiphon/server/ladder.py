@@ -28,8 +28,8 @@ from antiphon.rounds.ask import missing, supports
 from antiphon.rounds.journal import Conversation, Journal, RoundEnds
 from antiphon.server.context import next_round
 from antiphon.server.run import Run
-from antiphon.server.shared_steps import Claim
 from antiphon.server.tools import error_result
+from antiphon.stores.shared_steps import Claim
 from antiphon.stores.store import StoreError
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode, notification
@@ -39,11 +39,9 @@ log = logging.getLogger("antiphon")
 
 AGAIN = 60.0
 """Seconds for which the result of a call that went on is given again to the same call."""
-DAY = 86400.0
-"""Seconds that a question waits for its answer, if it does not say."""
 BEAT = 5.0
 """Seconds between two notifications of progress while a call waits."""
-KEEP = 7 * DAY
+KEEP = 7 * 86400.0
 """Seconds for which it is known that an answered round was run."""
 WAITING = "antiphon/waiting"
 """The key in a result's ``_meta`` that tells programs what the text tells a model."""
@@ -62,13 +60,23 @@ class Elsewhere(Protocol):
     @property
     def rows(self) -> Rows: ...
     @property
+    def who(self) -> str | None:
+        """Who may answer; None: the principal that calls."""
+        ...
+
+    @property
+    def lasts(self) -> float:
+        """Seconds that a question waits for its answer, if it does not say."""
+        ...
+
+    @property
     def patience(self) -> float:
-        """Seconds for which a call waits for an answer before it is told to come again."""
+        """Seconds for which a call that comes again waits, so that a model does not ask in a busy loop."""
         ...
 
     @property
     def is_local(self) -> bool:
-        """Whether the person sits at this machine: then a call waits from the start."""
+        """Whether the person sits at this machine: then the first call waits, too."""
         ...
 
     def address(self, ticket: str) -> str | None:
@@ -76,7 +84,11 @@ class Elsewhere(Protocol):
         ...
 
     async def tell(self, row: Row) -> None:
-        """Tell the person of new questions."""
+        """Tell the person of questions. Where the person sits here, also when the same call comes again."""
+        ...
+
+    async def close(self) -> None:
+        """The server stops."""
         ...
 
 
@@ -126,7 +138,7 @@ class _Descent:
         self._end = asyncio.get_running_loop().time() + self._place.patience
         # client/elicitation, Phishing: a page is for the user who was asked, so that user has to be known.
         able = supports(self._call.capabilities, ("elicitation", "url"))
-        self._opens_pages = able and self._call.principal is not None
+        self._opens_pages = able and self._call.principal is not None and self._place.who is None
 
     async def result(self) -> Any:
         """The call's result: of its handler, or that a person has to answer first."""
@@ -189,7 +201,7 @@ class _Descent:
             self._run.log_unfit(talk.pending)
         limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
         questions, now = talk.close()["inputRequests"], rows.now
-        until, payload = now + min(limits, default=DAY), talk.journal.pack()
+        until, payload = now + min(limits, default=self._place.lasts), talk.journal.pack()
         pointer, ttl = self._marks[0], until - now + KEEP
         if row is not None:
             following = replace(row, round=row.round + 1, questions=questions, until=until, payload=payload)
@@ -209,7 +221,7 @@ class _Descent:
                 since=now,
                 until=until,
                 on_behalf=call.principal,
-                who=call.principal,
+                who=None if self._place.is_local else self._place.who or call.principal,
                 payload=payload,
             )
             await rows.add(following)
@@ -327,8 +339,10 @@ class _Descent:
         page = self._place.address(row.id) if self._opens_pages else None
         if page is not None:
             row = await self._send_to(page, row)
-        elif self._place.is_local or not self._run.over:
-            row = await self._change(row)  # not where the question is new: the model has to tell the user of it
+        elif self._place.is_local or not self._run.over:  # a new question is told at once, so that the user hears of it
+            if not self._run.over and self._place.is_local:
+                await self._place.tell(row)
+            row = await self._change(row)
         if row.status != "waiting":
             return row
         return self._told(_NOT_YET.format(_messages(row)), self._where(row), _THEN, row=row)
@@ -347,7 +361,7 @@ class _Descent:
         elif name in self._consents:
             consent = self._consents.pop(name)
         else:
-            self._first.instead = {"resultType": "input_required", "inputRequests": {name: asked}}
+            self._first.instead = {"resultType": "input_required", "inputRequests": {name: asked}, "_meta": {}}
             raise RoundEnds
         action = consent.get("action") if isinstance(consent, dict) else None
         if action in {"decline", "cancel"}:
