@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.cli.forms import read
-from antiphon.cli.terminal import read_location
 from antiphon.escaping import line, visible
+from antiphon.inbox.locations import read_location
 from antiphon.shapes.prompt import fields_of
 
 # --- URLs

@@ -1,205 +1,146 @@
-"""The Browser: a person at this machine answers in a page that only their browser knows."""
+"""The page of an inbox in a real browser."""
 
-import asyncio
-import json
-import logging
-import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
-
-import httpx
 import pytest
 
-from antiphon import Browser, Client, Context, Server
-from antiphon.inbox import browser as module
+from antiphon import Accepted, Client, Context, Inbox, InputNeeded, MemoryStore, Server
+from antiphon.testing.http_server import serving
+from browser import PHONE, browser, overflow
 
-ERAS = pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
+from .questions import BIDI, EVERY_ANSWER, HOSTILE, LOOK, MARKUP, WHERE, WRITE, form
+from .test_page import CONFIRM, put
 
-
-class Person:
-    """Sits in front of the browser: fills in what opens."""
-
-    def __init__(self, *answers: dict[str, str]) -> None:
-        self.answers = list(answers)
-        self.opened: list[str] = []
-        self.pages: list[str] = []
-        self.told = asyncio.Event()
-
-    def open(self, url: str) -> None:
-        self.opened.append(url)
-        asyncio.run(self.fill(url))
-
-    async def fill(self, url: str) -> None:
-        if self.answers:
-            async with httpx.AsyncClient(headers={"origin": url[: url.index("/", 8)]}) as http:
-                page = (await http.get(url)).text
-                self.pages.append(page)
-                fields = dict(re.findall(r'name="(token|round)" value="([^"]*)"', page))
-                box = re.search(r'type="checkbox"[^>]*name="([^"]*)"|name="([^"]*)"[^>]*type="checkbox"', page)
-                assert box is not None, page
-                answer = self.answers.pop(0)
-                ticked = {box[1] or box[2]: "true"} if answer.get("ticks") else {}
-                sent = await http.post(url, data={**fields, **ticked, "action": answer["action"]})
-                assert sent.status_code == 303, sent.text
+pytestmark = pytest.mark.heavy
 
 
-YES = {"action": "accept", "ticks": "yes"}
+@pytest.fixture
+def inbox():
+    return Inbox(MemoryStore())
 
 
-def server(browser: Browser) -> tuple[Server, list[str]]:
-    app, erased = Server("ops", elsewhere=browser), []
+def signed_in(scope):
+    """The name in a header, as a proxy sets it."""
+    return dict(scope["headers"]).get(b"x-user", b"").decode() or None
+
+
+def person(name):
+    return {"extra_http_headers": {"x-user": name}}
+
+
+async def test_a_call_is_answered_in_the_page_round_by_round():
+    app = Server("travel")
 
     @app.tool
-    async def erase(what: str, ctx: Context) -> str:
-        """Erase an environment."""
-        if not await ctx.confirm(f"Erase {what}?") or not await ctx.confirm("Really?"):
-            return "Kept"
-        erased.append(what)
-        return f"Erased {what}"
+    async def book(day: str, ctx: Context) -> str:
+        seats = (await ctx.elicit(f"Seats on {day}?", int)).unwrap()
+        return f"{seats} seats" if await ctx.confirm(f"{seats} seats, sure?") else "nothing"
 
-    return app, erased
-
-
-@ERAS
-async def test_a_person_answers_both_questions_while_the_call_waits(era: str) -> None:
-    person = Person(YES, YES)
-    app, erased = server(Browser(open=person.open, patience=20))
-    async with Client(app, era=era) as client:
-        assert (await client.call_tool("erase", {"what": "staging"})).text == "Erased staging"
-    assert erased == ["staging"] and len(person.opened) == 2
-    assert "Erase staging?" in person.pages[0] and "Really?" in person.pages[1]
-
-
-@ERAS
-async def test_a_person_who_declines_ends_it(era: str) -> None:
-    app, erased = server(Browser(open=Person({"action": "decline"}).open, patience=20))
-    async with Client(app, era=era) as client:
-        assert (await client.call_tool("erase", {"what": "staging"})).text == "Kept"
-    assert not erased
+    inbox = Inbox(MemoryStore())
+    page = inbox.asgi(principal=signed_in)
+    async with serving(lambda url: page) as url, browser() as chromium, Client(app, inbox=inbox) as client:
+        with pytest.raises(InputNeeded) as needed:
+            await client.call_tool("book", {"day": "Monday"})
+        tab = await chromium.tab(**person("ada"))
+        await tab.goto(f"{url}/")
+        await tab.get_by_role("link", name="book").click()
+        await tab.get_by_label("value").fill("2")
+        await tab.get_by_role("button", name="Answer").click()
+        await tab.get_by_text("Answered by ada").wait_for()
+        with pytest.raises(Exception, match="not answered within"):
+            await inbox.result(needed.value.ticket, timeout=0.5)
+        await tab.reload()
+        await tab.get_by_role("group", name="confirm").get_by_label("Yes").check()
+        await tab.get_by_role("button", name="Answer").click()
+        assert (await inbox.result(needed.value.ticket)).text == "2 seats"
+        await tab.reload()
+        await tab.get_by_text("Answered by ada, and done.").wait_for()
 
 
-@ERAS
-async def test_the_same_call_goes_on_where_it_stood(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    person = Person()
-    app, erased = server(Browser(open=person.open, patience=0.1))
-    async with Client(app, era=era) as client:
-        told = await client.call_tool("erase", {"what": "staging"})
-        assert told.is_error and "browser" in told.text
-        await client.call_tool("erase", {"what": "staging"})
-        assert len(person.opened) == 1  # it is open, for all that is known
-        monkeypatch.setattr(module, "LOOKED", 0)
-        person.answers = [YES, YES]
-        done = await client.call_tool("erase", {"what": "staging"})
-        if "Really" in done.text:
-            done = await client.call_tool("erase", {"what": "staging"})
-    assert done.text.startswith("Erased staging") and erased == ["staging"]
+async def test_of_two_tabs_one_answers_and_the_other_is_told(inbox):
+    ticket = await put(inbox)
+    page = inbox.asgi(principal=signed_in)
+    async with serving(lambda url: page) as url, browser() as chromium:
+        adas, bobs = await chromium.tab(**person("ada")), await chromium.tab(**person("bob"))
+        for tab in (adas, bobs):
+            await tab.goto(f"{url}/{ticket}")
+            await tab.get_by_label("Yes").check()
+        await adas.get_by_role("button", name="Answer").click()
+        await adas.get_by_text("Answered by ada").wait_for()
+        # Without a click, by the script.
+        await bobs.get_by_role("alert").get_by_text("Already answered by ada").wait_for()
+        assert await bobs.get_by_role("button", name="Answer").is_disabled()
+        await bobs.get_by_role("link", name="See where it stands").click()
+        await bobs.get_by_text("Answered by ada. The call goes on").wait_for()
+        # And without a script, by the server.
+        other = await put(inbox)
+        plain = await chromium.tab(**person("bob"), java_script_enabled=False)
+        await plain.goto(f"{url}/{other}")
+        await inbox.answer(other, {"sure": Accepted(True)}, by="ada")
+        await plain.get_by_role("button", name="Decline").click()
+        await plain.get_by_role("alert").get_by_text("already answered by ada").wait_for()
+        assert [fault for fault in chromium.faults if "409" not in fault] == []
+        chromium.faults.clear()
+    assert (await inbox.rows.get(other)).answers == {"sure": {"action": "accept", "content": {"confirm": True}}}
 
 
-async def test_the_address_is_in_nothing_that_a_client_sees(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    person = Person()
-    browser = Browser(open=person.open, patience=0.1)
-    app, _ = server(browser)
-    seen: list[Any] = []
-
-    async def log_(level: object, data: object, logger: object) -> None:
-        seen.append([level, data, logger])
-
-    async with Client(app, on_log=log_) as client:
-        result = await client.call_tool("erase", {"what": "a"}, progress=lambda *told: seen.append(told))
-        seen += [result.text, json.dumps(result.meta)]
-    secret, port = person.opened[0].split("/")[3], person.opened[0].split(":")[2].split("/")[0]
-    everything = repr(seen) + caplog.text
-    assert len(secret) == 43 and secret not in everything and port not in everything and len(seen) >= 3
-
-
-@asynccontextmanager
-async def opened(browser: Browser, person: Person) -> AsyncIterator[str]:
-    """The address of a form that waits."""
-    app, _ = server(browser)
-    async with Client(app) as client:
-        await client.call_tool("erase", {"what": "a"})
-        yield person.opened[0]
+async def test_every_widget_is_filled_in_on_a_phone_by_its_label(inbox):
+    ticket = await put(inbox, {"q": form("All about it?")})
+    page = inbox.asgi(principal=signed_in)
+    async with serving(lambda url: page) as url, browser() as chromium:
+        tab = await chromium.tab(**person("ada"), viewport=PHONE, color_scheme="dark", has_touch=True)
+        await tab.goto(f"{url}/{ticket}")
+        assert await overflow(tab) == 0
+        await tab.get_by_role("button", name="Answer").click()
+        assert await tab.evaluate("document.querySelector(':invalid:not(form, fieldset)').name") == "0.0"
+        await tab.get_by_label("Your name").fill("Ada")
+        await tab.get_by_label("day").fill("2026-12-24")
+        await tab.get_by_label("seats").fill("3")
+        await tab.get_by_label("price").fill("1.5")
+        await tab.get_by_role("group", name="sure").get_by_label("No").check()
+        await tab.get_by_label("plan").select_option("Large")
+        await tab.get_by_label("lounge").check()
+        await tab.get_by_role("button", name="Answer").click()
+        await tab.get_by_text("Answered by ada").wait_for()
+    assert (await inbox.rows.get(ticket)).answers == {"q": {"action": "accept", "content": EVERY_ANSWER}}
 
 
-async def test_no_other_address_name_or_site_answers() -> None:
-    person = Person()
-    browser = Browser(open=person.open, patience=0.05)
-    async with opened(browser, person) as url, httpx.AsyncClient() as http:
-        base, secret, ticket = url.rsplit("/", 2)
-        form = (await http.get(url)).text
-        fields = dict(re.findall(r'name="(token|round)" value="([^"]*)"', form)) | {"action": "accept"}
-        for wrong in (
-            base,
-            f"{base}/",
-            f"{base}/{ticket}",
-            f"{base}/{secret[:-1]}/{ticket}",
-            f"{base}/{secret[::-1]}/",
-        ):
-            assert (await http.get(wrong)).status_code == 404
-            assert (await http.post(wrong, data=fields)).status_code == 404
-        assert (await http.get(url, headers={"host": "evil.example.com"})).status_code == 403
-        assert (await http.post(url, data=fields, headers={"origin": "https://evil.example.com"})).status_code == 403
-        assert (await http.post(url, data={**fields, "token": "ap1.forged"})).status_code == 403
-        assert [row.status for row in await browser.rows.waiting()] == ["waiting"]
+async def test_an_answer_that_does_not_fit_keeps_what_was_entered(inbox):
+    schema = {"type": "object", "properties": {"code": {"type": "string", "minLength": 4}}, "required": ["code"]}
+    ticket = await put(inbox, {"q": form("Code?", schema)})
+    page = inbox.asgi(principal=signed_in)
+    async with serving(lambda url: page) as url, browser() as chromium:
+        tab = await chromium.tab(**person("ada"))
+        await tab.goto(f"{url}/{ticket}")
+        await tab.get_by_label("code").fill("<7>")
+        await tab.get_by_role("button", name="Answer").click()
+        await tab.get_by_role("alert").get_by_text("code").wait_for()
+        assert await tab.get_by_label("code").input_value() == "<7>"
+        await tab.get_by_label("code").fill("<7777>")
+        await tab.get_by_role("button", name="Answer").click()
+        await tab.get_by_text("Answered by ada").wait_for()
+        assert [fault for fault in chromium.faults if "422" not in fault] == []
+        chromium.faults.clear()
 
 
-async def test_the_port_closes_with_the_server() -> None:
-    person = Person()
-    async with opened(Browser(open=person.open, patience=0.05), person) as url:
-        async with httpx.AsyncClient() as http:
-            assert (await http.get(url)).status_code == 200
-    async with httpx.AsyncClient() as http:
-        with pytest.raises(httpx.ConnectError):
-            await http.get(url)
-
-
-def fails(_: str) -> None:
-    raise OSError("no display at http://127.0.0.1/secret")
-
-
-@ERAS
-@pytest.mark.parametrize("open_", [lambda _: False, fails], ids=["none", "fails"])
-async def test_without_a_browser_the_call_says_so_and_the_next_tries_again(
-    era: str, open_: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    browser = Browser(open=open_)
-    app, erased = server(browser)
-    async with Client(app, era=era) as client:
-        for _ in range(2):
-            told = await client.call_tool("erase", {"what": "a"})
-            assert told.is_error and "no browser could be opened" in told.text
-    assert not erased and not await browser.rows.waiting() and "secret" not in caplog.text
-
-
-def test_a_text_browser_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr("webbrowser.open", lambda _: pytest.fail("a browser was opened"))
-    assert module.open_browser("http://127.0.0.1/") is False
-
-
-def test_it_is_not_served_beyond_this_machine() -> None:
-    app, _ = server(Browser())
-    for hosts in (["*"], "mcp.example.com", ["localhost", "10.0.0.1:8000"]):
-        with pytest.raises(ValueError, match="only this machine may call"):
-            app.asgi(allowed_hosts=hosts)
-    app.asgi(allowed_hosts=["localhost:8000", "[::1]", "http://127.0.0.1:8000"])
-    for host in ("0.0.0.0", "::", "192.168.1.2"):
-        with pytest.raises(ValueError, match="only this machine may call"):
-            app.run("http", host=host)
-    with pytest.raises(ValueError, match="one worker"):
-        app.run("http", workers=2)
-
-
-@pytest.mark.parametrize(
-    ("client", "status"), [("10.1.2.3", 403), ("::ffff:10.0.0.1", 403), ("127.0.0.1", 400), ("::1", 400)]
-)
-async def test_a_caller_from_beyond_is_refused(client: str, status: int) -> None:
-    app, _ = server(Browser())
-    transport = httpx.ASGITransport(app.asgi(), client=(client, 1))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-        reply = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
-    assert reply.status_code == status or (status == 400 and reply.status_code != 403)
+@pytest.mark.parametrize("width", [360, 1200])
+async def test_hostile_words_are_harmless(inbox, width):
+    tickets = [
+        await put(
+            inbox,
+            {MARKUP: form(MARKUP + BIDI, HOSTILE), "sure": CONFIRM, "look": LOOK, "write": WRITE, "where": WHERE},
+            name=MARKUP,
+            server=BIDI,
+            on_behalf=MARKUP,
+            arguments={MARKUP: BIDI},
+        ),
+        await put(inbox, {"q": form("m" * 1_000_000, HOSTILE)}),
+    ]
+    page = inbox.asgi(principal=signed_in)
+    async with serving(lambda url: page) as url, browser() as chromium:
+        tab = await chromium.tab(**person(MARKUP.encode("ascii").decode()), viewport={"width": width, "height": 800})
+        for path in ("", *tickets):
+            await tab.goto(f"{url}/{path}")
+            assert await overflow(tab) == 0
+            assert await tab.evaluate("[document.scripts.length, document.images.length]") == [1, 0]
+            assert await tab.get_by_role("link", name="Inbox").is_visible()
+        await tab.get_by_role("button", name="Decline").click()
+        await tab.get_by_text("Answered by <script>").wait_for()

@@ -107,7 +107,7 @@ async def round_of(inbox, ticket, number):
 async def next_row(inbox):
     """The one row that waits, once there is one."""
     async with asyncio.timeout(20):
-        while not (rows := await inbox.waiting()):
+        while not (rows := await inbox.waiting()):  # noqa: ASYNC110 -- no channel tells of new rows
             await asyncio.sleep(0.005)
     (row,) = rows
     return row

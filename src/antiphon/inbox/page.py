@@ -275,7 +275,7 @@ def _item(request: _Request, row: Row) -> str:
     return (
         f'<li><a href="{text(request.root)}/{row.id}"><b>{text(line(row.name), letters=100)}</b>'
         f' <span class="server">{text(line(row.server), letters=100)}</span>'
-        f"<span>{text(line(widgets.summary(first)[:1000]), letters=300)}{others}</span></a>"
+        f"<span>{text(widgets.summary(first), letters=300)}{others}</span></a>"
         f'<p class="hint">{", ".join(filter(None, about))}</p></li>'
     )
 

@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 
 from antiphon.errors import CannotAnswer
 from antiphon.escaping import fitted, line, shortened, visible
+from antiphon.inbox.locations import read_location
 from antiphon.shapes.prompt import PromptField, fields_of
 from antiphon.types import JsonObject
 
@@ -110,8 +110,6 @@ def _hint(field: PromptField) -> str:
     default = field.default
     if not field.is_required and default is not None and field.kind not in {"boolean", "choice", "several"}:
         parts.append(f"left empty: {field.shown(default)}")
-    if isinstance(default, str) and visible(default) != default:
-        parts.append(f"the default has letters that cannot be seen: {visible(default)}")
     return ", ".join(part for part in parts if part)
 
 
@@ -180,8 +178,8 @@ def _required(field: PromptField) -> str:
 
 def _shown_default(field: PromptField) -> str:
     default = field.default
-    if default is None:
-        return ""
+    if default is None or (isinstance(default, str) and visible(default) != default):
+        return ""  # what cannot be seen is not sent by a click: its hint shows it
     if field.kind == "date-time":
         moment = datetime.fromisoformat(str(default).upper())
         return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
@@ -190,25 +188,15 @@ def _shown_default(field: PromptField) -> str:
 
 def _link(url: object) -> str:
     address = url if isinstance(url, str) else ""
-    try:
-        parts = urlsplit(address)
-        host = parts.hostname or ""
-    except ValueError:
-        return f"<p>The server wants a page opened, whose address is none: <code>{text(address)}</code></p>"
-    if parts.scheme not in {"http", "https"} or not host:
-        return f"<p>This address is not of a web page: <code>{text(address)}</code></p>"
+    location = read_location(address)
+    shown = f"{text(location.before)}<b>{text(location.host)}</b>{text(location.after)}"
+    warnings = "".join(f'<p class="warning">{text(words)}</p>' for words in location.warnings)
+    if not location.can_be_opened:
+        return f"<p><code>{shown}</code></p>{warnings}"
     return (
-        f"<p>Open this page only if you expect it. It is at <b>{text(_ascii(host))}</b>.</p>"
-        f'<p><a href="{html.escape(address)}" target="_blank" rel="noopener noreferrer">{text(address)}</a></p>'
+        "<p>Open this page only if you expect it, and know the host in bold.</p>"
+        f'<p><a href="{html.escape(address)}" target="_blank" rel="noopener noreferrer">{shown}</a></p>{warnings}'
     )
-
-
-def _ascii(host: str) -> str:
-    """Return a host as the network knows it, so that look-alike letters show."""
-    try:
-        return host.encode("idna").decode()
-    except UnicodeError:
-        return host
 
 
 def _messages(params: JsonObject) -> str:
