@@ -36,10 +36,8 @@ class Person:
                 page = (await http.get(url)).text
                 self.pages.append(page)
                 fields = dict(re.findall(r'name="(token|round)" value="([^"]*)"', page))
-                box = re.search(r'type="checkbox"[^>]*name="([^"]*)"|name="([^"]*)"[^>]*type="checkbox"', page)
-                assert box is not None, page
                 answer = self.answers.pop(0)
-                ticked = {box[1] or box[2]: "true"} if answer.get("ticks") else {}
+                ticked = dict(re.findall(r'type="radio" name="([^"]*)" value="(1)"', page)) if "ticks" in answer else {}
                 sent = await http.post(url, data={**fields, **ticked, "action": answer["action"]})
                 assert sent.status_code == 303, sent.text
 
