@@ -334,9 +334,9 @@ class Client:
             raise
         yield Round(number=call.result.rounds, questions={}, result=call.result)
 
-    async def own_answers(self, questions: JsonObject, pending: Pending) -> JsonObject:
+    async def own_answers(self, pending: Pending) -> JsonObject:
         """The responses of this client's handlers to those questions of a call that they can answer."""
-        handled = {key: asked for key, asked in questions.items() if self._auto and self._answers.has(asked)}
+        handled = {key: asked for key, asked in pending.questions.items() if self._auto and self._answers.has(asked)}
         if not handled:
             return {}
         return await self._ask(Questions(handled, pending.state, pending.round), pending.method, pending.params)
@@ -399,7 +399,7 @@ class Client:
                 raise InputNeeded(call.pending(step))
             return await self._ask(step, method, params)
         pending = Pending(method=method, params=params, questions=step.requests, state=step.state, round=step.round)
-        known = await self.own_answers(step.requests, pending)
+        known = await self.own_answers(pending)
         left = {key: asked for key, asked in step.requests.items() if key not in known}
         if not left:
             return known

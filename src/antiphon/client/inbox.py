@@ -51,7 +51,7 @@ class Resumer(Protocol):
     def is_open(self) -> bool: ...
 
     async def resume(self, pending: Pending, answers: Mapping[str, object] | None = None) -> Complete | Pending: ...
-    async def own_answers(self, questions: JsonObject, pending: Pending) -> JsonObject: ...
+    async def own_answers(self, pending: Pending) -> JsonObject: ...
 
 
 Target: TypeAlias = str | list[str] | None
@@ -363,7 +363,7 @@ async def _advanced(client: Resumer, parked: _Parked, answers: JsonObject) -> _O
         pending = outcome
         if pending.questions:
             pause = FIRST_PAUSE
-            responses = await client.own_answers(pending.questions, pending)
+            responses = await client.own_answers(pending)
             if set(pending.questions) - set(responses):
                 return _Outcome(next=pending, known=responses)
         else:

@@ -1,7 +1,7 @@
 """The page of an inbox, as an ASGI application: what waits, what it asks, and the form that answers it.
 
 Plain HTML that needs no script; the script only tells a tab that another person was first. What the page shows comes
-from servers that may be hostile, and what it is sent may come from another site: see docs/asking/threat-model.md.
+from servers that may be hostile, and what it is sent may come from another site: see docs/answer-later.md.
 """
 
 import inspect
