@@ -85,4 +85,5 @@ async def test_a_form_that_opens_at_this_machine_is_answered_while_the_call_wait
         app, erased = server(Browser(open=open_))
         async with Client(app, era=era) as client:
             result = await client.call_tool("erase", {"what": "staging"})
-    assert result.text == "Erased staging, with backups in <b>attic</b>" and erased == ["staging"]
+    assert result.text == "Erased staging, with backups in <b>attic</b>"
+    assert erased == ["staging"]

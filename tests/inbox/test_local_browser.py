@@ -65,8 +65,10 @@ async def test_a_person_answers_both_questions_while_the_call_waits(era: str) ->
     app, erased = server(Browser(open=person.open, patience=20))
     async with Client(app, era=era) as client:
         assert (await client.call_tool("erase", {"what": "staging"})).text == "Erased staging"
-    assert erased == ["staging"] and len(person.opened) == 2
-    assert "Erase staging?" in person.pages[0] and "Really?" in person.pages[1]
+    assert erased == ["staging"]
+    assert len(person.opened) == 2
+    assert "Erase staging?" in person.pages[0]
+    assert "Really?" in person.pages[1]
 
 
 @ERAS
@@ -83,7 +85,8 @@ async def test_the_same_call_goes_on_where_it_stood(era: str, monkeypatch: pytes
     app, erased = server(Browser(open=person.open, patience=0.1))
     async with Client(app, era=era) as client:
         told = await client.call_tool("erase", {"what": "staging"})
-        assert told.is_error and "browser" in told.text
+        assert told.is_error
+        assert "browser" in told.text
         await client.call_tool("erase", {"what": "staging"})
         assert len(person.opened) == 1  # it is open, for all that is known
         monkeypatch.setattr(module, "LOOKED", 0)
@@ -91,7 +94,8 @@ async def test_the_same_call_goes_on_where_it_stood(era: str, monkeypatch: pytes
         done = await client.call_tool("erase", {"what": "staging"})
         if "Really" in done.text:
             done = await client.call_tool("erase", {"what": "staging"})
-    assert done.text.startswith("Erased staging") and erased == ["staging"]
+    assert done.text.startswith("Erased staging")
+    assert erased == ["staging"]
 
 
 async def test_the_address_is_in_nothing_that_a_client_sees(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,7 +113,10 @@ async def test_the_address_is_in_nothing_that_a_client_sees(caplog: pytest.LogCa
         seen += [result.text, json.dumps(result.meta)]
     secret, port = person.opened[0].split("/")[3], person.opened[0].split(":")[2].split("/")[0]
     everything = repr(seen) + caplog.text
-    assert len(secret) == 43 and secret not in everything and port not in everything and len(seen) >= 3
+    assert len(secret) == 43
+    assert secret not in everything
+    assert port not in everything
+    assert len(seen) >= 3
 
 
 @asynccontextmanager
@@ -145,9 +152,8 @@ async def test_no_other_address_name_or_site_answers() -> None:
 
 async def test_the_port_closes_with_the_server() -> None:
     person = Person()
-    async with opened(Browser(open=person.open, patience=0.05), person) as url:
-        async with httpx.AsyncClient() as http:
-            assert (await http.get(url)).status_code == 200
+    async with opened(Browser(open=person.open, patience=0.05), person) as url, httpx.AsyncClient() as http:
+        assert (await http.get(url)).status_code == 200
     async with httpx.AsyncClient() as http:
         with pytest.raises(httpx.ConnectError):
             await http.get(url)
@@ -167,8 +173,11 @@ async def test_without_a_browser_the_call_says_so_and_the_next_tries_again(
     async with Client(app, era=era) as client:
         for _ in range(2):
             told = await client.call_tool("erase", {"what": "a"})
-            assert told.is_error and "no browser could be opened" in told.text
-    assert not erased and not await browser.rows.waiting() and "secret" not in caplog.text
+            assert told.is_error
+            assert "no browser could be opened" in told.text
+    assert not erased
+    assert not await browser.rows.waiting()
+    assert "secret" not in caplog.text
 
 
 def test_a_text_browser_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,11 @@ def opened(url):
         person.sendall(url.encode())
 
 
+def note(line):
+    with Path(effects).open("a") as file:
+        file.write(line)
+
+
 def made_place():
     if kind == "--browser":
         return Browser(open=opened, patience=30)
@@ -37,8 +42,7 @@ async def erase(what: str, ctx: Context) -> dict[str, str]:
         return {"kept": what}
     if not await ctx.confirm(f"Really erase {what}?"):
         return {"kept": what}
-    with Path(effects).open("a") as file:
-        file.write(f"erased {what}\n")
+    note(f"erased {what}\n")
     return {"erased": what}
 
 

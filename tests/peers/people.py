@@ -38,7 +38,7 @@ class Desk:
             except OSError:
                 return
             with told:
-                url = b"".join(iter(lambda: told.recv(4096), b"")).decode()
+                url = told.makefile("rb").read().decode()
             self.opened.append(url)
             answer(url)
 

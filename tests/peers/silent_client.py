@@ -7,17 +7,16 @@ import asyncio
 import json
 import sys
 
-from client import target_of
 from mcp import Client
+
+from client import target_of
 
 
 async def main(mode, *target):
     async with Client(target_of(*target), mode=mode) as client:
-        print(json.dumps(client.protocol_version), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
             call = json.loads(line)
-            result = await client.call_tool(call["name"], call["arguments"])
-            print(result.model_dump_json(by_alias=True), flush=True)
+            await client.call_tool(call["name"], call["arguments"])
 
 
 if __name__ == "__main__":

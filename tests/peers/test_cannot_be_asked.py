@@ -70,7 +70,9 @@ def test_two_questions_are_answered_on_the_page_and_it_erases_once(language, mod
         for question in ("Erase staging?", "Really erase staging?"):
             for _ in range(2):
                 told = client.call()
-                assert told["isError"] and question in texts(told) and "same arguments" in texts(told)
+                assert told["isError"]
+                assert question in texts(told)
+                assert "same arguments" in texts(told)
             answer(page_in(told), cookie="session=ada")
         assert not effects.exists()
         assert json.loads(client.call()["content"][0]["text"]) == {"erased": "staging"}
@@ -88,8 +90,10 @@ def test_two_questions_are_answered_in_the_browser_and_it_erases_once(language, 
             done = client.call()
     finally:
         person.leave()
-    assert json.loads(texts(done)) == {"erased": "staging"} and not done.get("isError")
-    assert len(person.opened) == 2 and effects.read_text() == "erased staging\n"
+    assert json.loads(texts(done)) == {"erased": "staging"}
+    assert not done.get("isError")
+    assert len(person.opened) == 2
+    assert effects.read_text() == "erased staging\n"
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

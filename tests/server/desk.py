@@ -1,7 +1,6 @@
 """A place where people are asked, as far as the server sees it, and a server whose tools ask there."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
 from typing import Any
 
 from antiphon import Context, Server
@@ -22,12 +21,14 @@ class Desk:
 
     who: str | None = None
     lasts = 86400.0
+    always = False
 
     def __init__(self, store: Store | None = None, *, patience: float = 0, is_local: bool = False, **how: Any) -> None:
         self.rows = Rows(MemoryStore() if store is None else store, **how)
         self.patience = patience
         self.is_local = is_local
         self.told: list[Row] = []
+        self.asked = asyncio.Event()
 
     def address(self, ticket: str) -> str | None:
         return None if self.is_local else f"{PAGE}/{ticket}"
@@ -35,8 +36,15 @@ class Desk:
     async def tell(self, row: Row) -> None:
         if row not in self.told:
             self.told.append(row)
+            self.asked.set()
 
     async def close(self) -> None: ...
+
+    async def ended(self) -> None:
+        """Wait until what was told of first is over."""
+        async with self.rows.changes(self.told[0].id) as changed:
+            while (await self.rows.get(self.told[0].id)).status != "done":
+                await changed(10)
 
     async def answer(self, response: Json = YES, by: str = "ada") -> Row:
         """Answer what was told of last, all of it in the same way."""
@@ -88,17 +96,3 @@ class Ops:
         result = (await self.send(params=params, **about))["result"]
         assert result["resultType"] == "complete", result
         return "".join(block["text"] for block in result["content"])
-
-
-@contextmanager
-def hearing(app: Server) -> Iterator[list[str]]:
-    """The methods of all requests that pass the server's middleware, with what became of them."""
-    heard: list[str] = []
-
-    @app.middleware
-    async def listen(ctx: Context, proceed: Any) -> Any:
-        result = await proceed(ctx)
-        heard.append(f"{ctx.method}: {result['resultType']}")
-        return result
-
-    yield heard

@@ -1,6 +1,7 @@
 """Clients that cannot be asked: their questions find a person elsewhere, and the same call goes on."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
@@ -43,7 +44,7 @@ def waits(text: str) -> bool:
     return text.startswith("This call is not done yet: a person has to answer first.")
 
 
-# --- (c) a client that cannot be asked at all ----------------------------------------------------------------------
+# --- (c) a client that cannot be asked at all ------------------------------------------------------------------------
 
 
 @ERAS
@@ -51,10 +52,13 @@ async def test_the_same_call_goes_on_with_each_answer_and_ends_once(era: str) ->
     ops = Ops(Desk())
     async with Client(ops.app, era=era) as client:
         first = await client.call_tool(**ERASE)
-        assert first.is_error and waits(first.text) and "Erase 3 records of staging?" in first.text
+        assert first.is_error
+        assert waits(first.text)
+        assert "Erase 3 records of staging?" in first.text
         await ops.desk.answer()
         second = await client.call_tool(**ERASE)
-        assert second.is_error and "Really?" in second.text
+        assert second.is_error
+        assert "Really?" in second.text
         await ops.desk.answer()
         last = await client.call_tool(**ERASE)
     assert (last.is_error, last.text) == (False, "Erased staging")
@@ -98,11 +102,13 @@ async def test_a_call_that_waits_says_the_same_again_and_does_nothing() -> None:
         assert (await ops.send())["result"] == first["result"]
     assert (len(ops.counted), len(ops.desk.told)) == (1, 1)
     text, row = first["result"]["content"][0]["text"], ops.desk.told[0]
-    assert f"{PAGE}/{row.id}" in text and "same arguments" in text
+    assert f"{PAGE}/{row.id}" in text
+    assert "same arguments" in text
     assert first["result"]["_meta"][ladder.WAITING]["page"] == f"{PAGE}/{row.id}"
 
 
-async def test_parallel_questions_stand_in_one_row() -> None:
+@ERAS
+async def test_parallel_questions_stand_in_one_row(era: str) -> None:
     desk = Desk()
     app = Server("ops", elsewhere=desk)
 
@@ -110,7 +116,7 @@ async def test_parallel_questions_stand_in_one_row() -> None:
     async def both(ctx: Context) -> str:
         return str(await asyncio.gather(ctx.confirm("One?", key="one"), ctx.confirm("Two?", key="two")))
 
-    async with Client(app) as client:
+    async with Client(app, era=era) as client:
         await client.call_tool("both")
         row = desk.told[0]
         await desk.rows.answer(row.id, 1, {"one": YES, "two": NO}, "ada")
@@ -146,7 +152,8 @@ async def test_an_expired_question_is_asked_anew_and_takes_no_answer() -> None:
     with pytest.raises(Exception, match="over"):
         await ops.desk.answer()
     assert waits(await ops.text())
-    assert len({row.id for row in ops.desk.told}) == 2 and not ops.erased
+    assert len({row.id for row in ops.desk.told}) == 2
+    assert not ops.erased
 
 
 async def test_a_question_waits_as_long_as_it_says() -> None:
@@ -185,7 +192,8 @@ async def test_of_many_requests_one_goes_on_and_the_others_get_its_result() -> N
     await begun.wait()
     may_end.set()
     texts = sorted(await asyncio.gather(*calls), key=len)
-    assert texts[0] == "Done" and all(text.startswith("Done(This is the result") for text in texts[1:])
+    assert texts[0] == "Done"
+    assert all(text.startswith("Done(This is the result") for text in texts[1:])
     assert ops.erased == ["slow"]
 
 
@@ -247,8 +255,7 @@ async def test_answers_are_spent_when_the_handler_does_not_end(how: str) -> None
     if how == "is cancelled":
         first.cancel()
     await asyncio.wait({first})
-    while ops.desk.rows.now and (await ops.desk.rows.get(ops.desk.told[0].id)).status != "done":
-        await asyncio.sleep(0)
+    await ops.desk.ended()
     assert waits(await ops.text(call))
     assert tries == [1]
 
@@ -265,13 +272,15 @@ async def test_answers_are_spent_when_the_process_dies_that_goes_on(monkeypatch:
     assert "is carrying it out now" in await ops.text()
     clock.now += 31
     assert waits(await ops.text())
-    assert len({row.id for row in ops.desk.told}) == 2 and not ops.erased
+    assert len({row.id for row in ops.desk.told}) == 2
+    assert not ops.erased
 
 
 async def test_two_first_requests_at_once_make_one_row() -> None:
     ops = Ops(Desk())
     texts = await asyncio.gather(*(ops.text() for _ in range(10)))
-    assert len(set(texts)) == 1 and len(ops.desk.told) == 1
+    assert len(set(texts)) == 1
+    assert len(ops.desk.told) == 1
     assert [row.id for row in await ops.desk.rows.waiting()] == [ops.desk.told[0].id]
 
 
@@ -316,7 +325,8 @@ async def test_the_store_tells_neither_arguments_nor_answers() -> None:
         await ops.desk.answer(by="ada@example.com")
     assert await ops.text(principal="ada@example.com") == "Erased staging"
     everything = b"".join(key.encode() + value for key, value in seen.items())
-    assert len(seen) > 4 and not any(word in everything for word in (b"staging", b"@example", b"Erase"))
+    assert len(seen) > 4
+    assert not any(word in everything for word in (b"staging", b"@example", b"Erase"))
 
 
 async def test_a_row_is_found_after_a_key_was_replaced() -> None:
@@ -330,7 +340,7 @@ async def test_a_row_is_found_after_a_key_was_replaced() -> None:
     assert await after.text() == "Erased staging"
 
 
-# --- nothing that a model or a client sends is an answer ---------------------------------------------------------------
+# --- nothing that a model or a client sends is an answer -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("capabilities", [{}, URL_ONLY, {"sampling": {}, "roots": {}}])
@@ -350,7 +360,7 @@ async def test_an_answer_from_a_client_that_cannot_ask_never_counts(capabilities
             ops.erased.append("raw")
         return {"contents": []}
 
-    forged = {name: YES for name in ("confirm", "confirm-2", "page-1", "page-2", "value")}
+    forged = dict.fromkeys(("confirm", "confirm-2", "page-1", "page-2", "value"), YES)
     for name in ("erase", "returns"):
         call = {"name": name, "arguments": {"what": "staging"} if name == "erase" else {}}
         for _ in range(3):
@@ -381,7 +391,7 @@ async def test_an_argument_is_no_answer() -> None:
             assert waits((await client.call_tool("wipe", arguments)).text)
 
 
-# --- (b) a client that opens pages -------------------------------------------------------------------------------------
+# --- (b) a client that opens pages -----------------------------------------------------------------------------------
 
 
 def by_header(scope: Any) -> str | None:
@@ -403,7 +413,9 @@ async def test_a_client_that_opens_pages_is_sent_to_the_row(era: str) -> None:
         Client(f"{url}/mcp", elicit_url=open_page, era=era, headers={"x-user": "ada"}) as client,
     ):
         result = await client.call_tool(**ERASE)
-    assert result.text == "Erased staging" and ops.erased == ["staging"] and ops.counted == ["staging"]
+    assert result.text == "Erased staging"
+    assert ops.erased == ["staging"]
+    assert ops.counted == ["staging"]
     page = f"{PAGE}/{ops.desk.told[0].id}"
     assert opened == [f"Erase 3 records of staging? {page}", f"Really? {page}"]
 
@@ -416,7 +428,8 @@ async def test_consent_to_open_the_page_is_no_answer(era: str) -> None:
         Client(f"{url}/mcp", elicit_url=lambda _: Accepted(None), era=era, headers={"x-user": "ada"}) as client,
     ):
         told = await client.call_tool(**ERASE)
-        assert told.is_error and waits(told.text)
+        assert told.is_error
+        assert waits(told.text)
         await ops.desk.answer()
         assert "Really?" in (await client.call_tool(**ERASE)).text
     assert not ops.erased
@@ -453,12 +466,13 @@ async def test_a_page_that_a_handler_asks_for_is_the_clients_own_if_it_opens_pag
         assert (await client.call_tool("link")).text == "Accepted"
     async with Client(app, elicit=lambda _: pytest.fail("it was asked")) as client:
         told = await client.call_tool("link")
-        assert waits(told.text) and "example.com/login" not in told.text
+        assert waits(told.text)
+        assert "example.com/login" not in told.text
         await desk.answer({"action": "accept"})
         assert (await client.call_tool("link")).text == "Accepted"
 
 
-# --- (a) and (d) ---------------------------------------------------------------------------------------------------------
+# --- (a) and (d) -----------------------------------------------------------------------------------------------------
 
 
 @ERAS
@@ -467,6 +481,65 @@ async def test_a_client_that_shows_forms_is_asked_itself(era: str) -> None:
     async with Client(ops.app, elicit=lambda _: Accepted(True), era=era) as client:
         assert (await client.call_tool(**ERASE)).text == "Erased staging"
     assert not ops.desk.told
+
+
+@ERAS
+async def test_a_place_that_always_asks_believes_no_form_of_a_client(era: str) -> None:
+    desk = Desk()
+    desk.always = True
+    ops = Ops(desk)
+
+    @ops.app.tool
+    async def able(ctx: Context) -> str:
+        return str(ctx.client.supports("elicitation"))
+
+    async with Client(ops.app, elicit=lambda _: pytest.fail("the client was asked"), era=era) as client:
+        for _ in range(2):
+            assert waits((await client.call_tool(**ERASE)).text)
+            await desk.answer()
+        assert (await client.call_tool(**ERASE)).text == "Erased staging"
+        assert (await client.call_tool("able")).text == "True"
+    forged = {**ERASE, "arguments": {"what": "x"}, "inputResponses": {"confirm": YES, "confirm-2": YES}}
+    for _ in range(3):
+        assert waits(await ops.text(forged, capabilities={"elicitation": {"form": {}, "url": {}}}))
+    assert ops.erased == ["staging"]
+
+
+async def test_others_decide_if_the_inbox_names_them() -> None:
+    desk = Desk()
+    desk.who = "finance"
+    ops = Ops(desk)
+    assert waits(await ops.text(principal="ada", capabilities=URL_ONLY))  # a page is for the one who was asked
+    row = desk.told[0]
+    assert (row.who, row.on_behalf) == ("finance", "ada")
+    with pytest.raises(NotAllowed):
+        await desk.answer(by="ada")
+    await desk.rows.answer(row.id, 1, {"confirm": YES}, "bob", groups=["finance"])
+    assert "Really?" in await ops.text(principal="ada")
+
+
+async def test_an_answer_that_the_handlers_own_check_refuses_is_asked_again() -> None:
+    desk = Desk()
+    app = Server("ops", elsewhere=desk)
+
+    @dataclass
+    class Even:
+        number: int
+
+        def __post_init__(self) -> None:
+            if self.number % 2:
+                raise ValueError("an odd number")
+
+    @app.tool
+    async def pick(ctx: Context) -> str:
+        return str((await ctx.elicit("Which?", Even)).unwrap().number)
+
+    async with Client(app) as client:
+        await client.call_tool("pick")
+        await desk.answer({"action": "accept", "content": {"number": 3}})
+        assert "Not accepted: an odd number" in (await client.call_tool("pick")).text
+        await desk.answer({"action": "accept", "content": {"number": 4}})
+        assert (await client.call_tool("pick")).text == "4"
 
 
 @ERAS
@@ -528,7 +601,8 @@ async def test_prompts_and_resources_say_so_in_an_error(era: str) -> None:
             for _ in range(2):
                 with pytest.raises(Refused) as refused:
                     await call()
-                assert refused.value.code == -32021 and waits(refused.value.message)
+                assert refused.value.code == -32021
+                assert waits(refused.value.message)
             field = next(iter(desk.told[-1].questions.values()))["params"]["requestedSchema"]["properties"]
             await desk.answer(
                 {"action": "accept", "content": {"value": "Ada"} if "value" in field else {"confirm": True}}
@@ -550,7 +624,7 @@ async def test_an_old_client_without_a_session_finds_its_row() -> None:
         assert (await client.call_tool(**ERASE)).text == "Erased staging"
 
 
-# --- waiting where the person sits -----------------------------------------------------------------------------------------
+# --- waiting where the person sits -----------------------------------------------------------------------------------
 
 
 @ERAS
@@ -581,7 +655,8 @@ async def test_a_person_at_this_machine_is_waited_for(era: str, monkeypatch: pyt
         "Still 2?",
     ]
     numbers = [done for done, _ in seen]
-    assert numbers == sorted(set(numbers)) and {message for _, message in seen} == {
+    assert numbers == sorted(set(numbers))
+    assert {message for _, message in seen} == {
         None,
         "Waiting for a person to answer",
     }
@@ -591,7 +666,9 @@ async def test_patience_is_for_the_whole_request_and_the_same_call_goes_on() -> 
     desk = Desk(patience=0.05, is_local=True)
     ops = Ops(desk)
     told = await ops.text()
-    assert waits(told) and "browser" in told and "127.0.0.1" not in told
+    assert waits(told)
+    assert "browser" in told
+    assert "127.0.0.1" not in told
     await desk.answer()
     assert "Really?" in await ops.text()
     await desk.answer()
@@ -602,8 +679,7 @@ async def test_a_row_that_ends_while_it_is_waited_for_ends_the_call() -> None:
     desk = Desk(patience=10, is_local=True)
     ops = Ops(desk)
     call = asyncio.create_task(ops.text())
-    while not desk.told:
-        await asyncio.sleep(0)
+    await desk.asked.wait()
     await desk.rows.withdraw(desk.told[0].id)
     assert "withdrawn" in await call
     assert len(desk.told) == 1
@@ -627,8 +703,7 @@ async def test_a_middleware_sees_what_becomes_of_a_call_and_keeps_its_notes() ->
         return str(ctx.who)  # type: ignore[attr-defined]
 
     async def answer() -> None:
-        while not desk.told:
-            await asyncio.sleep(0)
+        await desk.asked.wait()
         await desk.answer()
 
     async with Client(app) as client:
@@ -637,7 +712,7 @@ async def test_a_middleware_sees_what_becomes_of_a_call_and_keeps_its_notes() ->
     assert heard == ["tools/call complete 2"]
 
 
-# --- what it costs others ----------------------------------------------------------------------------------------------------
+# --- what it costs others --------------------------------------------------------------------------------------------
 
 
 async def test_a_client_that_can_be_asked_everything_costs_the_store_nothing() -> None:

@@ -94,7 +94,8 @@ class Inbox:
     ``notify`` is a webhook's URL or a function of the row. ``page`` is the URL at which ``asgi()`` is served. ``keys``
     seal what is kept; default: ANTIPHON_KEYS. ``connect`` makes a client for a recorded target, where the server wants
     a login. ``who`` may answer, and has the time ``until``, unless a call says otherwise. ``patience`` is for a server
-    that asks here: the seconds for which a call that is made again waits for its answer.
+    that asks here: the seconds for which a call that is made again waits for its answer. With ``always``, such a server
+    asks here even if the client shows forms.
     """
 
     def __init__(
@@ -108,11 +109,13 @@ class Inbox:
         who: str | None = None,
         until: timedelta | datetime = timedelta(days=1),
         patience: float = 20,
+        always: bool = False,
     ) -> None:
         self.rows = Rows(store, keys=keys)
         self.notice = Notice(notify, page=page)
         self.page = page
         self.patience = patience
+        self.always = always
         self._connect = connect
         self._who = who
         self._until = until

@@ -37,7 +37,8 @@ class Browser:
     """Where a server on a person's own machine asks them, if its client cannot: ``Server(elsewhere=Browser())``.
 
     A call waits ``patience`` seconds for the answer, which is less than the usual timeout of a host. Later, the same
-    call goes on where it stood. ``open`` opens an address in the browser. Questions wait in memory, or in a ``store``.
+    call goes on where it stood. With ``always``, it is asked even if the client shows forms. ``open`` opens an address
+    in the browser. Questions wait in memory, or in a ``store``.
     """
 
     is_local = True
@@ -48,6 +49,7 @@ class Browser:
         self,
         *,
         patience: float = 50,
+        always: bool = False,
         open: Callable[[str], object] | None = None,  # noqa: A002 -- it reads as what it does
         store: Store | None = None,
         keys: str | bytes | Sequence[str | bytes] | None = None,
@@ -56,6 +58,7 @@ class Browser:
             raise ValueError(f"patience is a number of seconds, not {patience!r}")
         self.rows = Rows(MemoryStore() if store is None else store, keys=keys)
         self.patience = patience
+        self.always = always
         self._open = open or open_browser
         self._page = Page(self.rows, principal=lambda _: PERSON)
         self._secret = secrets.token_urlsafe(32)

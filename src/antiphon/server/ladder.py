@@ -45,6 +45,7 @@ KEEP = 7 * 86400.0
 """Seconds for which it is known that an answered round was run."""
 WAITING = "antiphon/waiting"
 """The key in a result's ``_meta`` that tells programs what the text tells a model."""
+_FORM, _PAGE = ("elicitation", "form"), ("elicitation", "url")
 _STEP = 1e-3
 _MAX_TOLD = 1000
 
@@ -72,6 +73,11 @@ class Elsewhere(Protocol):
     @property
     def patience(self) -> float:
         """Seconds for which a call that comes again waits, so that a model does not ask in a busy loop."""
+        ...
+
+    @property
+    def always(self) -> bool:
+        """Whether people are asked here even if their client shows forms."""
         ...
 
     @property
@@ -106,7 +112,7 @@ class Ladder:
 
         async def climb(run: Run) -> Any:
             able = run.call.capabilities
-            if supports(able, ("elicitation", "form")) and supports(able, ("elicitation", "url")):
+            if not self.place.always and supports(able, _FORM) and supports(able, _PAGE):
                 return await inner(run)
             return await _Descent(self, run, inner).result()
 
@@ -136,9 +142,13 @@ class _Descent:
         """What the store has under the first mark."""
         self._consents: JsonObject = {}
         self._end = asyncio.get_running_loop().time() + self._place.patience
+        able = self._call.capabilities
+        if self._place.always:
+            able = {**able, "elicitation": {"url": {}} if supports(able, _PAGE) else None}
+        self._able = able
         # client/elicitation, Phishing: a page is for the user who was asked, so that user has to be known.
-        able = supports(self._call.capabilities, ("elicitation", "url"))
-        self._opens_pages = able and self._call.principal is not None and self._place.who is None
+        known = self._call.principal is not None and self._place.who is None
+        self._opens_pages = known and supports(able, _PAGE)
 
     async def result(self) -> Any:
         """The call's result: of its handler, or that a person has to answer first."""
@@ -166,14 +176,14 @@ class _Descent:
         run, params = self._run, self._call.params
         talk, given = run.conversation(), params.get("inputResponses")
         arrived = talk.arrived
-        if not supports(self._call.capabilities, ("elicitation", "form")):
+        if not supports(self._able, _FORM):
             asked = talk.journal.asked
             self._consents = {name: each for name, each in arrived.items() if name not in asked and _is_elicited(each)}
             arrived = {name: each for name, each in arrived.items() if name not in self._consents}
         if given is not None:
             self._call.params = {**params, "inputResponses": arrived}
         run.talk = talk.elsewhere(arrived)
-        run.has_ladder = True
+        run.able = self._able
 
     async def _round(self, row: Row | None) -> Any:
         """Run the handler: its result, or the row in which its questions stand."""
@@ -183,11 +193,11 @@ class _Descent:
         except RoundEnds:
             run.over = True
         talk = run.conversation()
-        pending, lacks = talk.pending, self._call.capabilities
+        pending = talk.pending
         talk.pending = {
             name: question
             for name, question in pending.items()
-            if question.kind not in {"form", "url"} or not missing(lacks, (question,))
+            if question.kind not in {"form", "url"} or not missing(self._able, (question,))
         }
         if talk.pending or not pending:
             raise RoundEnds  # the client's own part comes first
@@ -267,7 +277,7 @@ class _Descent:
         talk = Conversation(Journal.unpack(row.payload), None, call.capabilities).elsewhere(row.answers or {})
         self._run = run = next_round(before, talk)
         run.brought, run.expires = row.payload, row.until
-        run.has_ladder = True
+        run.able = self._able
 
     # --- the row --------------------------------------------------------------------------------------------------
 
@@ -398,7 +408,7 @@ class _Descent:
             return f"They sign in and answer at {page} (a link for them, not for you)."
         if self._place.is_local:
             return "A form for it was opened in the browser on their own machine."
-        return "They have been told where to answer."
+        return "They answer it in this server's inbox."
 
 
 _NOT_YET = "This call is not done yet: a person has to answer first. The question is: {}"

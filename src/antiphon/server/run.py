@@ -121,8 +121,8 @@ class Run:
     """The result that ended a round of this run."""
     instead: JsonObject | None = None
     """The questions to the client in place of those that the handler asked, since these are asked elsewhere."""
-    has_ladder = False
-    """Whether a question that the client cannot be asked ends the round, and is asked elsewhere."""
+    able: Mapping[str, Any] | None = None
+    """What the client itself is asked, where any other question ends the round and is asked elsewhere."""
     context: Any = None
     """The Context that stands for this run, once something holds it."""
 
@@ -190,10 +190,16 @@ class Run:
         except RoundEnds as signal:
             question.beside = asyncio.current_task() is not self.task
             push = self.channel.push
-            if push is None or self.over or (self.has_ladder and missing(self.call.capabilities, (question,))):
+            if push is None or self.over or (self.able is not None and missing(self.able, (question,))):
                 await self._end(signal)
+        pushing = asyncio.ensure_future(self._push(push, question)) if self.able is not None else None
+        if pushing is not None:
+            # A question that is asked elsewhere ends the round: not before the client has answered its own.
+            running = self.settled().running
+            running.add(pushing)
+            pushing.add_done_callback(running.discard)
         try:
-            return await self._push(push, question)
+            return await (pushing or self._push(push, question))
         except CannotAsk as fault:
             await self._end(fault, at_once=True)
 
