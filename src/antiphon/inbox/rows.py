@@ -36,6 +36,7 @@ from antiphon.types import JsonObject
 
 KEEP = 7 * 86400.0
 """Seconds for which a row is kept after its end: so long its result can be got, and a late answer is told why."""
+LONGEST = 10 * 366 * 86400.0
 MAX_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 1000
 """Letters of a name."""
@@ -125,8 +126,8 @@ class Rows:
         """
         if not _ID.match(row.id):
             raise ValueError(f"the id of a row is 8 to 64 letters, digits, '-' and '_', not {row.id[:80]!r}")
-        if not self.now < row.until < inf:
-            raise ValueError(f"a row needs an end in the future, in seconds since the epoch, not {row.until!r}")
+        if not self.now < row.until < self.now + LONGEST:
+            raise ValueError(f"a row needs an end in the next ten years, in seconds since the epoch, not {row.until!r}")
         sealed, seconds = self._sealed(row, ttl)
         await self._index(row.id, row.until)
         return await self.store.add(_key(row.id), sealed, ttl=seconds)
@@ -262,12 +263,14 @@ class Rows:
         return self._closed(msgspec.msgpack.encode(row), row.id, seconds + _SPARE), seconds
 
     def _closed(self, value: bytes, about: str, seconds: float) -> bytes:
+        if len(value) > MAX_BYTES:  # before it is compressed: every reader has to inflate it
+            raise StoreError(f"a call with {len(value):,} bytes of questions and arguments is too large for an inbox")
         try:
             return self._seal.seal(
                 value, bound_to=_bound(about), now=self.now, ttl=seconds, entropy=os.urandom(12)
             ).encode()
         except StateTooLarge as fault:
-            raise StoreError(f"a call with {fault.payload} bytes of questions and arguments is too large") from None
+            raise StoreError(f"a call is too large for an inbox: {fault}") from None
 
     async def _index(self, id_: str, until: float | None) -> None:
         """Enter a row into the index, or, without an end, drop it."""

@@ -7,6 +7,7 @@ is only ever shown.
 import html
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -181,8 +182,10 @@ def _shown_default(field: PromptField) -> str:
     if default is None or (isinstance(default, str) and visible(default) != default):
         return ""  # what cannot be seen is not sent by a click: its hint shows it
     if field.kind == "date-time":
-        moment = datetime.fromisoformat(str(default).upper())
-        return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
+        with suppress(ValueError, OverflowError):
+            moment = datetime.fromisoformat(str(default).upper())
+            return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
+        return ""
     return default if isinstance(default, str) else msgspec.json.encode(default).decode()
 
 

@@ -76,7 +76,7 @@ class PromptField(msgspec.Struct, frozen=True, kw_only=True):
         titles = {option.value: option.title for option in self.options} if self.kind in {"choice", "several"} else {}
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if isinstance(value, list):
+        if isinstance(value, list) and self.kind == "several":
             return ", ".join(titles.get(item, line(str(item))) for item in value) or "none"
         if isinstance(value, str):
             return titles.get(value, line(value))
