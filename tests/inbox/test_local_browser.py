@@ -101,22 +101,28 @@ async def test_the_same_call_goes_on_where_it_stood(era: str, monkeypatch: pytes
 async def test_the_address_is_in_nothing_that_a_client_sees(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     person = Person()
-    browser = Browser(open=person.open, patience=0.1)
+    browser = Browser(open=person.open, patience=60)
     app, _ = server(browser)
     seen: list[Any] = []
 
-    async def log_(level: object, data: object, logger: object) -> None:
-        seen.append([level, data, logger])
+    async def progress(*told: object) -> None:
+        seen.append(told)
+        for row in await browser.rows.waiting():
+            await browser.rows.withdraw(row.id)
 
-    async with Client(app, on_log=log_) as client:
-        result = await client.call_tool("erase", {"what": "a"}, progress=lambda *told: seen.append(told))
-        seen += [result.text, json.dumps(result.meta)]
-    secret, port = person.opened[0].split("/")[3], person.opened[0].split(":")[2].split("/")[0]
+    async with Client(app, on_log=lambda *told: seen.append(told)) as client:
+        for patience in (60, 0):
+            browser.patience = patience
+            result = await client.call_tool("erase", {"what": "a"}, progress=progress)
+            seen += [result.text, json.dumps(result.meta)]
+    port, secret = person.opened[0].split(":")[2].split("/")[:2]
     everything = repr(seen) + caplog.text
     assert len(secret) == 43
     assert secret not in everything
     assert port not in everything
-    assert len(seen) >= 3
+    assert "withdrawn" in everything
+    assert "browser" in everything
+    assert "Waiting" in everything
 
 
 @asynccontextmanager

@@ -712,6 +712,27 @@ async def test_a_middleware_sees_what_becomes_of_a_call_and_keeps_its_notes() ->
     assert heard == ["tools/call complete 2"]
 
 
+async def test_a_middleware_may_try_again() -> None:
+    ops = Ops(Desk())
+    tries: list[int] = []
+
+    @ops.app.middleware
+    async def again(ctx: Any, proceed: Any) -> Any:
+        try:
+            return await proceed(ctx)
+        except OSError:
+            return await proceed(ctx)
+
+    @ops.app.tool
+    async def flaky() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("once")
+        return "Done"
+
+    assert await ops.text({"name": "flaky", "arguments": {}}) == "Done"
+
+
 # --- what it costs others --------------------------------------------------------------------------------------------
 
 

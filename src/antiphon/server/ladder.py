@@ -141,6 +141,8 @@ class _Descent:
         self._pointer: bytes | None = None
         """What the store has under the first mark."""
         self._consents: JsonObject = {}
+        self._asked = False
+        """Whether the handler has asked in this request."""
         self._end = asyncio.get_running_loop().time() + self._place.patience
         able = self._call.capabilities
         if self._place.always:
@@ -157,7 +159,7 @@ class _Descent:
         try:
             while outcome is None or isinstance(outcome, Row):
                 if outcome is None:
-                    outcome = self._told(_OVER) if self._run.over else await self._round(None)
+                    outcome = self._told(_OVER) if self._asked else await self._round(None)
                 elif outcome.status == "waiting":
                     outcome = await self._ask(outcome)
                 elif outcome.status == "answered":
@@ -167,7 +169,8 @@ class _Descent:
             return outcome
         finally:
             self._first.talk = self._run.talk
-            self._run.over = True
+            if self._run is not self._first:
+                self._run.over = True
 
     # --- the handler ----------------------------------------------------------------------------------------------
 
@@ -191,7 +194,7 @@ class _Descent:
         try:
             return await self._inner(run)
         except RoundEnds:
-            run.over = True
+            self._asked = run.over = True
         talk = run.conversation()
         pending = talk.pending
         talk.pending = {
@@ -349,8 +352,8 @@ class _Descent:
         page = self._place.address(row.id) if self._opens_pages else None
         if page is not None:
             row = await self._send_to(page, row)
-        elif self._place.is_local or not self._run.over:  # a new question is told at once, so that the user hears of it
-            if not self._run.over and self._place.is_local:
+        elif self._place.is_local or not self._asked:  # a new question is told at once, so that the user hears of it
+            if not self._asked and self._place.is_local:
                 await self._place.tell(row)
             row = await self._change(row)
         if row.status != "waiting":
