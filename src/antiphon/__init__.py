@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from antiphon.client.results import CallResult, Complete, InputNeeded, Pending, PromptReply, ReadResult
     from antiphon.errors import (
         AlreadyAnswered,
+        AnswerNeeded,
         AntiphonError,
         CallFailed,
         CallTimeout,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         UnsupportedVersion,
         UserRefused,
     )
+    from antiphon.inbox.browser import Browser
     from antiphon.rounds import ask
     from antiphon.rounds.ask import Question
     from antiphon.rounds.asked_parameters import Ask
@@ -96,9 +98,11 @@ __all__ = [
     "AlreadyAnswered",
     "Annotations",
     "Answer",
+    "AnswerNeeded",
     "AntiphonError",
     "Ask",
     "Audio",
+    "Browser",
     "CallFailed",
     "CallResult",
     "CallTimeout",
@@ -201,6 +205,7 @@ _HOMES = {
     "antiphon.client.client": ("Change", "Client", "Discovery", "Round"),
     "antiphon.client.inbox": ("Inbox",),
     "antiphon.client.results": ("CallResult", "Complete", "InputNeeded", "Pending", "PromptReply", "ReadResult"),
+    "antiphon.inbox.browser": ("Browser",),
     "antiphon.rounds.ask": ("Question",),
     "antiphon.rounds.asked_parameters": ("Ask",),
     "antiphon.rounds.journal": ("InputRequired", "input_required"),

@@ -14,6 +14,7 @@
         │   ├── InternalError           -32603  our fault; the log says why
         │   ├── HeaderMismatch          -32020  the HTTP headers contradict the body
         │   ├── MissingCapability       -32021  the client did not declare what the call needs
+        │   │   └── AnswerNeeded                a person has to answer first, elsewhere
         │   ├── UnsupportedVersion      -32022  a protocol revision that is not spoken here
         │   └── Unauthorized            -32600  a token is missing or bad (401), or lacks a scope (403)
         ├── ToolError               goes to the model as a result with isError: a handler raises it
@@ -48,6 +49,7 @@ from typing import ClassVar, Literal
 
 __all__ = [
     "AlreadyAnswered",
+    "AnswerNeeded",
     "AntiphonError",
     "CallFailed",
     "CallTimeout",
@@ -179,6 +181,18 @@ class MissingCapability(ProtocolError):
             data={"requiredCapabilities": required},
         )
         self.required = required
+
+
+class AnswerNeeded(MissingCapability):
+    """A person has to answer first, elsewhere, since the client did not declare that it can ask; the text says where.
+
+    The same request goes on from there once they have.
+    """
+
+    def __init__(self, message: str, *, required: Mapping[str, object]) -> None:
+        super().__init__(required)
+        self.args = (message,)
+        self.message = message
 
 
 class UnsupportedVersion(ProtocolError):

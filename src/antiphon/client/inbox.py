@@ -93,7 +93,9 @@ class Inbox:
 
     ``notify`` is a webhook's URL or a function of the row. ``page`` is the URL at which ``asgi()`` is served. ``keys``
     seal what is kept; default: ANTIPHON_KEYS. ``connect`` makes a client for a recorded target, where the server wants
-    a login. ``who`` may answer, and has the time ``until``, unless a call says otherwise.
+    a login. ``who`` may answer, and has the time ``until``, unless a call says otherwise. ``patience`` is for a server
+    that asks here: the seconds for which a call that is made again waits for its answer. With ``always``, such a server
+    asks here even if the client shows forms.
     """
 
     def __init__(
@@ -106,16 +108,45 @@ class Inbox:
         connect: Connect | None = None,
         who: str | None = None,
         until: timedelta | datetime = timedelta(days=1),
+        patience: float = 20,
+        always: bool = False,
     ) -> None:
         self.rows = Rows(store, keys=keys)
         self.notice = Notice(notify, page=page)
         self.page = page
+        self.patience = patience
+        self.always = always
         self._connect = connect
         self._who = who
         self._until = until
         self._on_behalf: str | None = None
         self._steps = SharedSteps(store, KEEP)
         self._clients: WeakValueDictionary[str, Resumer] = WeakValueDictionary()
+
+    # --- for a server whose clients cannot be asked -----------------------------------------------------------------
+
+    is_local = False
+    """Whether the person who answers sits at this machine."""
+
+    @property
+    def who(self) -> str | None:
+        return self._who
+
+    @property
+    def lasts(self) -> float:
+        """The time to answer, in seconds."""
+        return _seconds(self._until)
+
+    def address(self, ticket: str) -> str | None:
+        """Where a row can be answered; None if there is no page."""
+        return self.notice.address(ticket)
+
+    async def tell(self, row: Row) -> None:
+        """Tell people of a row."""
+        await self.notice.tell(row)
+
+    async def close(self) -> None:
+        """Nothing is held open: the store is its owner's to close."""
 
     def to(
         self, who: str | None = None, *, on_behalf: str | None = None, until: timedelta | datetime | None = None

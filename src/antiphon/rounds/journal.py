@@ -197,6 +197,11 @@ class Conversation:
         self._read: set[str] = set()
         self._returned = False
 
+    def elsewhere(self, responses: JsonObject) -> "Conversation":
+        """The same round with these responses, in which a client need not be able to show a form or a page."""
+        able = {**self._capabilities, "elicitation": {"form": {}, "url": {}}}
+        return Conversation(self.journal, responses, able)
+
     @property
     def asked(self) -> int:
         """How many questions this run has come to, answered or not."""

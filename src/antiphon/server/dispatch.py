@@ -4,10 +4,10 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -51,6 +51,9 @@ from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message
 from antiphon.wire.revisions import METHODS, REVISION, SERVER_INFO
 
+if TYPE_CHECKING:
+    from antiphon.server.ladder import Elsewhere, Ladder
+
 log = logging.getLogger("antiphon")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -93,6 +96,7 @@ class Service(Registry):
         fallback: Application | None = None,
         threads: int = 64,
         auth: Protection | None = None,
+        elsewhere: "Elsewhere | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -157,6 +161,11 @@ class Service(Registry):
             "subscriptions/listen": self._listen,
         }
         self._routes: dict[str, Route] = dict(self._builtin)
+        self.elsewhere = elsewhere
+        """Where people are asked whom a client cannot ask."""
+        self._ladder: Ladder | None = None
+        if elsewhere is not None:
+            self._descend(elsewhere)
 
     # --- around the methods, and below them ------------------------------------------------------------------------
 
@@ -239,6 +248,8 @@ class Service(Registry):
                 self.subscriptions.close()
                 self._threads.close()
                 self._step_threads.close()
+                if self.elsewhere is not None:
+                    await self.elsewhere.close()
                 life, self._life = self._life, AsyncExitStack()
                 self.state = None
                 await life.aclose()
@@ -343,10 +354,13 @@ class Service(Registry):
 
     def _asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""
-        talk = run.conversation()
-        if talk.unfit:
-            run.log_unfit(talk.pending)
-        result = run.asking = self.tokens.close(run)
+        result = run.instead
+        if result is None:
+            talk = run.conversation()
+            if talk.unfit:
+                run.log_unfit(talk.pending)
+            result = self.tokens.close(run)
+        run.asking = result
         if run.call.row.sealed:
             result["_meta"] |= self._meta
         return result
@@ -375,7 +389,12 @@ class Service(Registry):
         return result
 
     async def _list_tools(self, run: Run) -> JsonObject:
-        return self._listed_page(run, "tools", "name", (entry.tool for entry in self._tools.values()))
+        if any(self._client_needs.values()):
+            return {**self._listed_tools(run, self._hidden_from(run.call.capabilities)), "cacheScope": "private"}
+        return self._listed_tools(run)
+
+    def _listed_tools(self, run: Run, hidden: Container[str] = ()) -> JsonObject:
+        return self._listed_page(run, "tools", "name", (entry.tool for entry in self._tools.values()), hidden)
 
     async def _list_prompts(self, run: Run) -> JsonObject:
         return self._listed_page(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
@@ -430,12 +449,29 @@ class Service(Registry):
     def _cache(self) -> JsonObject:
         return {"ttlMs": self._list_ttl, "cacheScope": "private" if self.is_private else "public"}
 
-    def _listed_page(self, run: Run, kind: str, key: str, items: Iterable[object]) -> JsonObject:
-        page = self._page(kind, key, items, run.call.params.get("cursor"), self._page_size)
+    def _listed_page(
+        self, run: Run, kind: str, key: str, items: Iterable[object], hidden: Container[str] = ()
+    ) -> JsonObject:
+        page = self._page(kind, key, items, run.call.params.get("cursor"), self._page_size, hidden=hidden)
         return deepcopy(page) if self._middleware else page  # a middleware may change what it sees
 
     def _route(self) -> None:
-        self._routes = {method: self._wrapped(route) for method, route in self._builtin.items()}
+        self._routes = {method: self._wrapped(self._laddered(method, route)) for method, route in self._builtin.items()}
+
+    def _descend(self, elsewhere: "Elsewhere") -> None:
+        """Ask people there whom their clients cannot ask."""
+        from antiphon.server.ladder import Ladder  # with the inbox, which most servers do not have
+
+        self._asked_elsewhere = frozenset({"elicitation"})
+        self._ladder = Ladder(elsewhere, self._bound, self.info.name)
+        self._route()
+
+    def _bound(self, run: Run) -> bytes:
+        return self.tokens.bound(run)
+
+    def _laddered(self, method: str, route: Route) -> Route:
+        asks = method in METHODS and METHODS[method].asks
+        return self._ladder.around(route) if self._ladder is not None and asks else route
 
     def _wrapped(self, inner: Route) -> Route:
         """A route with all middleware around it; they see whole results."""

@@ -41,6 +41,11 @@ class Handler:
         )
         self.is_plain = self.is_async and not self.hidden
 
+    @property
+    def asks_forms(self) -> bool:
+        """Whether it cannot run without a form: a question in a text is asked, one in a function may not be."""
+        return any(isinstance(parameter.source, str) for parameter in self.asked)
+
     async def run(self, run: Run, arguments: dict[str, Any]) -> Any:
         """The handler's value. RoundEnds if it ended with questions, which stand in the conversation."""
         if self.context is not None:

@@ -55,7 +55,7 @@ class Tokens:
         try:
             if type(token) is not str:
                 raise SealBroken("malformed")
-            opened = self._guard.open(token, bound_to=self._bound(run), now=self._clock())
+            opened = self._guard.open(token, bound_to=self.bound(run), now=self._clock())
             journal = Journal.unpack(opened.payload)
             if self._guard.single_use and not again:
                 left = max(opened.expires - self._clock(), 0)
@@ -84,7 +84,7 @@ class Tokens:
         try:
             result["requestState"] = self._guard.seal(
                 talk.journal.pack(readable=self._guard.readable),
-                bound_to=self._bound(run),
+                bound_to=self.bound(run),
                 now=self._clock(),
                 ttl=ttl,
                 entropy=os.urandom(12),
@@ -95,7 +95,8 @@ class Tokens:
         result["_meta"] = {STATE_TTL: ttl}
         return result
 
-    def _bound(self, run: Run) -> bytes:
+    def bound(self, run: Run) -> bytes:
+        """A digest of the call and the caller, which a token belongs to."""
         call = run.call
         return binding(
             method=call.method,

@@ -12,9 +12,11 @@ from functools import lru_cache
 from inspect import isawaitable
 from threading import get_ident
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.http.exchange import Application, Receive, Scope, Send
+from antiphon.oauth.urls import is_loopback
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Principal, Service
 from antiphon.server.run import Channel
@@ -376,6 +378,33 @@ class Endpoint:
                 ready.set_exception(InvalidRequest("The server could not start", status=503))
             else:
                 raise fault from None
+
+
+class LocalEndpoint(Endpoint):
+    """An Endpoint for programs on this machine alone: its server asks the person who sits there."""
+
+    def __init__(self, service: Service, *, allowed_hosts: Iterable[str] | None = None, **options: Any) -> None:
+        hosts = [allowed_hosts] if isinstance(allowed_hosts, str) else list(allowed_hosts or LOCAL_HOSTS)
+        for name in hosts:
+            check_local(urlsplit(name if "://" in name else f"//{name}").hostname or name)
+        super().__init__(service, allowed_hosts=hosts, **options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        if scope["type"] == "http" and client is not None and not is_loopback(client[0]):
+            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": b"This server is for the machine that it runs on.\n"})
+            return
+        await super().__call__(scope, receive, send)
+
+
+def check_local(host: str) -> None:
+    """ValueError if a host is not this machine, whose person a server asks."""
+    if not is_loopback(host):
+        raise ValueError(
+            f"Browser() asks the person at this machine, so only this machine may call: not {host!r}. For other"
+            " clients, give the Server an Inbox to ask in"
+        )
 
 
 class Exchange(Channel):
