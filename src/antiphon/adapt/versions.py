@@ -8,7 +8,7 @@ from typing import Any
 
 from antiphon.errors import AntiphonError
 
-_TRIED = "It was tried with mcp 2.3.0, and with FastMCP 4.1.2 and 4.2.0."
+_TRIED = "It was tried with mcp 2.3.0, and with FastMCP 4.1.2 and 4.1.8."
 
 
 def moved(what: object) -> AntiphonError:
