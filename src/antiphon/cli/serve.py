@@ -213,7 +213,7 @@ def serve_command(
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    options = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
+    options: dict[str, Any] = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
     options |= {"max_requests": max_requests, "health": health}
     job = Job(target=parse_server(target), options=options)
     if address.is_everywhere and not allow_host:
