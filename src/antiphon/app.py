@@ -7,7 +7,7 @@ from typing import Any, Literal
 from antiphon import eras, loading
 from antiphon.http.exchange import Application
 from antiphon.server.dispatch import Principal, Service
-from antiphon.transports.asgi import MAX_BODY, MAX_REQUESTS, Endpoint, check_local
+from antiphon.transports.asgi import MAX_BODY, MAX_REQUESTS, Endpoint, check_reach
 
 __all__ = ["Server"]
 
@@ -95,10 +95,7 @@ class Server(Service):
             raise ValueError(f"run() takes 'stdio' or 'http', got {transport!r}")
         if workers < 1:
             raise ValueError("workers must be at least 1")
-        if self.elsewhere is not None and self.elsewhere.is_local:
-            check_local(host)
-            if workers > 1:
-                raise ValueError("Browser() asks for one process: give the Server an Inbox to ask in, or one worker")
+        check_reach(self, host, workers)
         options: dict[str, Any] = {
             "path": path,
             "allowed_hosts": None if allowed_hosts is None else list(allowed_hosts),

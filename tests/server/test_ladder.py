@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import pytest
@@ -28,7 +29,7 @@ from antiphon.testing.http_server import serving
 
 from .desk import ERASE, NO, PAGE, YES, Desk, Ops
 
-ERAS = pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
+ERAS = pytest.mark.parametrize("era", ["2026-07-28", *(["legacy"] if find_spec("antiphon.legacy") else [])])
 URL_ONLY = {"elicitation": {"url": {}}}
 
 
@@ -610,18 +611,6 @@ async def test_prompts_and_resources_say_so_in_an_error(era: str) -> None:
         assert (await client.get_prompt("write")).messages[0].content.text == "Write as Ada"
         assert (await client.read_resource("notes://a")).contents[0].text == "a True"
     assert len(desk.told) == 2
-
-
-async def test_an_old_client_without_a_session_finds_its_row() -> None:
-    ops = Ops(Desk())
-    async with (
-        serving(lambda _: ops.app.asgi(legacy="stateless")) as url,
-        Client(f"{url}/mcp", era="legacy") as client,
-    ):
-        for _ in range(2):
-            assert waits((await client.call_tool(**ERASE)).text)
-            await ops.desk.answer()
-        assert (await client.call_tool(**ERASE)).text == "Erased staging"
 
 
 # --- waiting where the person sits -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from antiphon import Accepted, Ask, Browser, Client, Context, Refused, Server, ask
+from antiphon import Ask, Browser, Client, Context, Refused, Server, ask
 from antiphon.transports.memory import Memory
 from messages import request
 
@@ -57,13 +57,6 @@ async def test_a_tool_is_hidden_from_clients_that_lack_what_it_needs(page_size: 
     assert await names(app, capabilities=everything) == ["free", "wipe", "erase", "think", "last"]
     app.remove_tool("wipe")
     assert await names(app, capabilities={"elicitation": {}}) == ["free", "erase", "last"]
-
-
-async def test_an_old_client_is_shown_what_it_can_use() -> None:
-    async with Client(needy(), era="legacy") as client:
-        assert [tool.name for tool in await client.list_tools()] == ["free", "last"]
-    async with Client(needy(), era="legacy", elicit=lambda _: Accepted(True)) as client:
-        assert [tool.name for tool in await client.list_tools()] == ["free", "wipe", "erase", "last"]
 
 
 async def test_a_hidden_tool_is_refused_as_ever() -> None:

@@ -27,7 +27,7 @@ from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.oauth.urls import UrlRefused, check_endpoint
 from antiphon.tracebacks import own_traceback
-from antiphon.transports.asgi import LOCAL_HOSTS, MAX_REQUESTS
+from antiphon.transports.asgi import LOCAL_HOSTS, MAX_REQUESTS, check_reach
 from antiphon.transports.protection import RESOURCE
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
@@ -270,7 +270,10 @@ def _stdout_kept() -> Generator[None, None, None]:
 def _serve_alone(job: Job, address: Address) -> None:
     from antiphon.transports import serve  # loads the HTTP server
 
-    endpoint = job.endpoint(load_server(job.target))
+    server = load_server(job.target)
+    with _told():
+        check_reach(server, address.host)
+        endpoint = job.endpoint(server)
     sockets = listen(address)
     started = partial(announce, endpoint.service, address.url(sockets))
     try:
@@ -280,8 +283,19 @@ def _serve_alone(job: Job, address: Address) -> None:
         sys.exit(1 if end.code else 0)
 
 
+@contextmanager
+def _told() -> Generator[None, None, None]:
+    """Say in one line why a server cannot be served so."""
+    try:
+        yield
+    except ValueError as fault:
+        raise click.UsageError(str(fault)) from None
+
+
 def _serve_workers(job: Job, address: Address, count: int) -> None:
     server = load_server(job.target)
+    with _told():
+        check_reach(server, address.host, count)
     sockets = listen(address)
     announce(server, address.url(sockets))
     if not keep_running(job, sockets, count, logging.WARNING):

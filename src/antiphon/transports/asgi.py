@@ -386,7 +386,7 @@ class LocalEndpoint(Endpoint):
     def __init__(self, service: Service, *, allowed_hosts: Iterable[str] | None = None, **options: Any) -> None:
         hosts = [allowed_hosts] if isinstance(allowed_hosts, str) else list(allowed_hosts or LOCAL_HOSTS)
         for name in hosts:
-            check_local(urlsplit(name if "://" in name else f"//{name}").hostname or name)
+            check_reach(service, urlsplit(name if "://" in name else f"//{name}").hostname or name)
         super().__init__(service, allowed_hosts=hosts, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -398,8 +398,12 @@ class LocalEndpoint(Endpoint):
         await super().__call__(scope, receive, send)
 
 
-def check_local(host: str) -> None:
-    """ValueError if a host is not this machine, whose person a server asks."""
+def check_reach(service: Service, host: str, workers: int = 1) -> None:
+    """ValueError if a server that asks the person at this machine is served to others, or by several processes."""
+    if service.elsewhere is None or not service.elsewhere.is_local:
+        return
+    if workers > 1:
+        raise ValueError("Browser() asks for one process: give the Server an Inbox to ask in, or one worker")
     if not is_loopback(host):
         raise ValueError(
             f"Browser() asks the person at this machine, so only this machine may call: not {host!r}. For other"
