@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from antiphon.http.exchange import Application
     from antiphon.legacy.client.link import LegacyLink
+    from antiphon.oauth.identity import Identity
     from antiphon.server.dispatch import Principal, Service
     from antiphon.transports.asgi import Endpoint
 
@@ -80,6 +81,7 @@ def connect(
     *,
     headers: Mapping[str, str] | None = None,
     auth: Authorizer | None = None,
+    identity: "Identity | None" = None,
     env: Mapping[str, str] | None = None,
     cwd: str | PathLike[str] | None = None,
     era: str = "auto",
@@ -95,6 +97,8 @@ def connect(
     """
     if era not in {"auto", REVISION, "legacy", *OLDER}:
         raise ValueError(f"era must be 'auto', 'legacy' or a revision such as {REVISION!r}, got {era!r}")
+    if identity is not None and not hasattr(target, "answer"):
+        raise TypeError("identity= says who calls a Server in this process: over HTTP, a token does (auth=)")
     choice = _Choice(era, versions, patience)
     if isinstance(target, str) and target.startswith(("http://", "https://")):
         url = target
@@ -125,7 +129,9 @@ def connect(
         from antiphon.transports.memory import Memory
 
         if isinstance(target, Service):
-            return _older().to_service(target, revision=choice.revision) if choice.is_old else Memory(target)
+            if choice.is_old:
+                return _older().to_service(target, identity=identity, revision=choice.revision)
+            return Memory(target, identity=identity)
     raise TypeError(f"Client() takes a URL, a command, a server's file, a Server or a Link, got {target!r}")
 
 

@@ -22,6 +22,7 @@ from antiphon.errors import (
     UnstableQuestion,
 )
 from antiphon.http.exchange import Application, Scope
+from antiphon.oauth.identity import Identity
 from antiphon.rounds.journal import RoundEnds, raw_input_required
 from antiphon.rounds.token import (
     Codec,
@@ -340,6 +341,12 @@ class Service(Registry):
         if log.isEnabledFor(logging.INFO) and run is not None:
             log.info("%s %s", run, result["resultType"], extra=run.facts(result["resultType"]))
         return 200, reply
+
+    def admitted(self, message: Message, identity: Identity | None) -> Identity | None:
+        """Return who sends a message in memory; Unauthorized if a protected server would refuse them."""
+        if self.auth is None or identity is None:
+            return identity
+        return self.auth.admit(identity, self.scopes_for(message))
 
     def _asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""

@@ -25,6 +25,10 @@ class Protection(Protocol):
         """Raise Unauthorized if the token lacks one of these scopes, or one that every request needs."""
         ...
 
+    def admit(self, identity: Identity, needed: Iterable[str]) -> Identity:
+        """Return who calls without HTTP, with all that their scopes imply; raise Unauthorized as over HTTP."""
+        ...
+
     def has_ended(self, identity: Identity | None) -> bool:
         """Return whether the token that told this identity has expired."""
         ...

@@ -91,6 +91,13 @@ class Issuer:
         body = {name: value for name, value in body.items() if value is not None}
         return jwt.encode({"alg": "ES256", "typ": "at+jwt", "kid": key.kid}, body, key)
 
+    def identity(self, subject: str | None = None, *, scopes: Iterable[str] = (), **claims: Any) -> Identity:
+        """Return who a token of this issuer would speak for: ``Client(app, identity=issuer.identity("ada"))``."""
+        told = {"sub": subject or self.subject, "client_id": "test", "scope": " ".join(scopes), **claims}
+        made = identity_of(told, self.url)
+        assert made is not None  # a token always has a subject
+        return made
+
     async def identify(self, token: str, audiences: Collection[str]) -> Identity | None:
         """Check a token, as ``Protected(..., verify=issuer)`` wants it."""
         try:
