@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon import Accepted, Client, Context, Refused, Server, SignInFailed
+from antiphon import Accepted, CallTimeout, Client, Context, Refused, Server, SignInFailed
 from antiphon.auth import Bearer, ClientCredentials, File, Login, LoginNeeded, Memory, OAuth, Protected
 from antiphon.testing.issuer import Issuer
 
@@ -164,15 +164,57 @@ async def test_a_cancelled_caller_leaves_the_login_to_the_others(issuer, live):
     assert len(logins(issuer)) == 1
 
 
-async def test_the_time_at_the_browser_is_not_the_servers(issuer, live):
+@ERAS
+@pytest.mark.parametrize("first", ["who", "tools"])
+async def test_the_time_at_the_browser_is_not_the_servers(issuer, live, era, first):
     url, _ = protected(live, issuer)
 
     async def visit(page, redirect):
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.6)  # a person's time
         return await issuer.visit(page, redirect)
 
-    async with Client(url, auth=OAuth(visit=visit), timeout=0.25) as client:
+    answer = {"elicit": lambda _: Accepted(True)}
+    async with Client(url, auth=OAuth(visit=visit), timeout=0.5, era=era, **answer) as client:
+        if first == "tools":
+            assert len(await client.list_tools()) == 4
         assert (await client.call_tool("who")).text == "ada read"
+        assert (await client.call_tool("add")).text == "ada True"  # steps up: another visit
+    assert len(logins(issuer)) == 2
+
+
+@ERAS
+async def test_the_time_at_the_browser_is_the_persons(issuer, live, era):
+    url, _ = protected(live, issuer)
+
+    async def visit(page, redirect):
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(CallTimeout, match="sign-in was not finished within 0.2"):
+        async with Client(url, auth=OAuth(visit=visit), patience=0.2, era=era) as client:
+            await client.call_tool("who")
+
+
+@ERAS
+async def test_a_call_beside_a_sign_in_ends_as_if_there_were_none(issuer, live, era):
+    url, _ = protected(live, issuer)
+    arrived, leave = asyncio.Event(), asyncio.Event()
+
+    async def visit(page, redirect):
+        if "write" in page:
+            arrived.set()
+            await leave.wait()
+        return await issuer.visit(page, redirect)
+
+    answer = {"elicit": lambda _: Accepted(True)}
+    async with Client(url, auth=OAuth(visit=visit), timeout=0.5, era=era, **answer) as client:
+        await client.call_tool("who")
+        stepping_up = asyncio.create_task(client.call_tool("add"))
+        await arrived.wait()
+        assert (await client.call_tool("wait")).text == "waited"
+        with pytest.raises(CallTimeout, match="server"):
+            await client.call_tool("wait", timeout=0.1)
+        leave.set()
+        assert (await stepping_up).text == "ada True"
 
 
 async def test_a_program_signs_in_as_itself(issuer, live):

@@ -135,10 +135,7 @@ class Client:
         )
 
     async def __aenter__(self) -> Self:
-        # Opening a link is the server's time only where the link greets it.
-        with self._requests.budget(self._requests.timeout if self._link.stateful else None):
-            await self._link.open()
-        self._requests.is_open = True
+        await self._requests.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -257,7 +257,7 @@ class SignedIn:
             async with asyncio.timeout(self._patience):
                 return await visiting.visit(login)
         except TimeoutError:
-            raise CallTimeout("person", self._patience or 0) from None
+            raise CallTimeout("person", self._patience or 0, "The sign-in was not finished") from None
 
     async def _fetch(self, step: Fetch) -> Fetched:
         for more in (True, True, False):  # a server that always wants another nonce is not asked for ever
