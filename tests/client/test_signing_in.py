@@ -1,7 +1,10 @@
 """A client signs in: when it is told to, once, and without getting in its own way."""
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
 import sys
 import time
 from importlib.util import find_spec
@@ -267,6 +270,14 @@ def test_auth_is_for_https_or_this_machine():
         ClientCredentials("svc", "hush")
 
 
+async def test_this_machine_is_reached_without_the_proxy_of_the_environment(issuer, live, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    url, _ = protected(live, issuer)
+    async with Client(url, auth=OAuth(visit=issuer.visit)) as client:
+        assert (await client.call_tool("who")).text == "ada read"
+
+
 async def test_signing_out_revokes_and_forgets(issuer, live):
     url, _ = protected(live, issuer)
     keep = Memory()
@@ -338,20 +349,83 @@ def test_a_url_with_a_user_in_it_is_refused_and_not_repeated():
     assert "secret" not in str(refused.value)
 
 
+# --- ten processes on one keep ------------------------------------------------------------------------------------
+
+
+async def keep_calling(url, keep, *person):
+    """Run ten processes that call for some seconds; return them with what they wrote."""
+    script = str(Path(__file__).with_name("signed_in_file.py"))
+    command = [sys.executable, script, url, str(keep), "8", *person]
+    pipe = asyncio.subprocess.PIPE
+    started = [asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe) for _ in range(10)]
+    processes = await asyncio.gather(*started)
+    ended = await asyncio.gather(*(process.communicate() for process in processes))
+    return [(process.returncode, out, err.decode()) for process, (out, err) in zip(processes, ended, strict=True)]
+
+
 @pytest.mark.heavy
 async def test_processes_on_one_keep_use_each_refresh_token_once(live, tmp_path):
     issuer = Issuer(expires_in=1)
-    script = str(Path(__file__).with_name("signed_in_file.py"))
     async with issuer.serving():
         url, _ = protected(live, issuer)
         async with Client(url, auth=OAuth(visit=issuer.visit, keep=File(tmp_path / "keep"))) as client:
             await client.call_tool("who")
-        command = [sys.executable, script, url, str(tmp_path / "keep"), "8"]
-        started = [asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE) for _ in range(10)]
-        processes = await asyncio.gather(*started)
-        ended = await asyncio.gather(*(process.communicate() for process in processes))
-    assert [process.returncode for process in processes] == [0] * 10
-    assert all(int(out) > 10 for out, _ in ended)
+        ended = await keep_calling(url, tmp_path / "keep")
+    assert [code for code, _, _ in ended] == [0] * 10, ended
+    assert all(int(out) > 10 for _, out, _ in ended)
     used = [form["refresh_token"] for form in refreshes(issuer)]
     assert len(used) == len(set(used)) >= 5
     assert len(logins(issuer)) == 1
+
+
+class Deadly(Issuer):
+    """Kills the process that asks for the second refresh, before or after it has given another token."""
+
+    def __init__(self, keep, when, **options):
+        super().__init__(**options)
+        self._keep = keep
+        self._when = when
+        self._seen = 0
+
+    def _token(self, form, headers):
+        self._seen += form.get("grant_type") == "refresh_token"
+        if form.get("grant_type") != "refresh_token" or self._seen != 2:
+            return super()._token(form, headers)
+        reply = super()._token(form, headers) if self._when == "after" else (503, {})
+        self._kill()
+        return reply
+
+    def _kill(self):
+        """The process that refreshes is the one that holds a lock of the keep."""
+        inodes = {lock.stat().st_ino for lock in self._keep.glob("*.lock")}
+        rows = [row.split() for row in Path("/proc/locks").read_text().splitlines()]
+        (pid,) = {int(row[4]) for row in rows if row[1] == "FLOCK" and int(row[5].split(":")[2]) in inodes}
+        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # it is gone
+            while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+                pass
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("when", "grace", "lost"),
+    [("before", 0, False), ("after", 30, False), ("after", 0, True)],
+    ids=["before the issuer rotates", "at an issuer with a grace period", "after the issuer has rotated"],
+)
+async def test_a_process_that_is_killed_in_its_refresh_costs_the_others_no_call(live, tmp_path, when, grace, lost):
+    async def check(token):
+        identity = await issuer.identify(token, [url])
+        return identity if identity is not None and identity.expires_at > time.time() else None  # to the second
+
+    keep = tmp_path / "keep"
+    issuer = Deadly(keep, when, expires_in=2, grace=grace)
+    async with issuer.serving():
+        url, _ = protected(live, issuer, verify=check)
+        async with Client(url, auth=OAuth(visit=issuer.visit, keep=File(keep))) as client:
+            await client.call_tool("who")
+        ended = await keep_calling(url, keep, *(["person"] if lost else []))
+    assert sorted(code for code, _, _ in ended) == [-signal.SIGKILL, *[0] * 9], ended
+    assert all(int(out) > 10 for code, out, _ in ended if code == 0)
+    # Where nothing of the new token is left, one person signs in once, and is told why.
+    assert len(logins(issuer)) == (2 if lost else 1)
+    assert "".join(err for _, _, err in ended).count("a process ended while it renewed") == lost

@@ -404,18 +404,33 @@ class Pool:
 
 
 def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:
-    """The proxy that the environment names for a URL, as curl reads it."""
+    """The proxy that the environment names for a URL, as curl reads it; none for this machine, as in Go and browsers.
+
+    A proxy elsewhere could not reach it, and its own machine would be another server.
+    """
     named = {key.lower(): value for key, value in environment.items() if key.lower().endswith("_proxy") and value}
     parts = urlsplit(url)
     proxy = named.get(f"{parts.scheme}_proxy") or named.get("all_proxy")
-    if proxy is None:
+    if proxy is None or _is_here(parts.hostname or ""):
         return None
     from urllib import request  # only where a proxy is set
 
     bypass: Any = getattr(request, "proxy_bypass_environment")  # noqa: B009 -- unknown to the type checkers' stubs
-    if bypass(parts.hostname or "", {"no": named.get("no_proxy", "")}):
+    if bypass(parts.netloc.rpartition("@")[2], {"no": named.get("no_proxy", "")}):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_here(host: str) -> bool:
+    from ipaddress import ip_address  # only where a proxy is set
+
+    name = host.rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _split(url: str) -> SplitResult:
