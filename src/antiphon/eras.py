@@ -1,6 +1,7 @@
 """Choose the protocol era: how a server is served to both, and by which one a client reaches a server."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 PROBING = 10.0
 """Seconds that a server in a process of its own has to say which era it is of. Silence means an old one: this is also
 the time that a modern one has to start."""
+log = logging.getLogger("antiphon")
 _found: dict[object, Literal["modern", "legacy"]] = {}
 """The eras of the servers that were found, for as long as this process lives."""
 
@@ -60,6 +62,8 @@ def asgi(
 
 def stdio(service: "Service") -> None:
     """Serve standard streams until they end."""
+    if service.auth is not None:
+        log.warning("%s is protected over HTTP only: on standard streams, its caller started it", service.info.name)
     from antiphon.transports import stdio_server  # threads and signals that HTTP does not need
     from antiphon.transports.shutdown import cancel_other_tasks
 

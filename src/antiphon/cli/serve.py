@@ -29,6 +29,7 @@ from antiphon.oauth.urls import UrlRefused, check_endpoint
 from antiphon.tracebacks import own_traceback
 from antiphon.transports.asgi import LOCAL_HOSTS
 from antiphon.transports.protection import RESOURCE
+from antiphon.types import JsonObject
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
 EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- recognised, not bound
@@ -148,6 +149,9 @@ def _why(address: Address, fault: OSError) -> str:
     "--workers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="The number of processes."
 )
 @click.option("--url", metavar="URL", help="The public URL, for a server that is protected by Protected().")
+@click.option(
+    "--principal", metavar="HEADER", help="The header in which a gateway says who calls; requests need it, once."
+)
 @click.option("--reload", is_flag=True, help="Restart when a Python file changes.")
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all).")
 @click.option(
@@ -171,6 +175,7 @@ def serve_command(
     path: str,
     workers: int,
     url: str | None,
+    principal: str | None,
     reload: bool,
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
@@ -202,7 +207,9 @@ def serve_command(
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    options = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
+    options: JsonObject = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
+    if principal is not None:
+        options["principal"] = principal
     job = Job(target=parse_server(target), options=options)
     if address.is_everywhere and not allow_host:
         click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
@@ -258,7 +265,7 @@ def _stdout_kept() -> Generator[None, None, None]:
 def _serve_alone(job: Job, address: Address) -> None:
     from antiphon.transports import serve  # loads the HTTP server
 
-    endpoint = job.endpoint(load_server(job.target))
+    endpoint = job.endpoint(_loaded(job))
     sockets = listen(address)
     started = partial(announce, endpoint.service, address.url(sockets))
     try:
@@ -268,8 +275,15 @@ def _serve_alone(job: Job, address: Address) -> None:
         sys.exit(1 if end.code else 0)
 
 
-def _serve_workers(job: Job, address: Address, count: int) -> None:
+def _loaded(job: Job) -> Server:
     server = load_server(job.target)
+    if "principal" in job.options and server.auth is not None:
+        raise click.UsageError("The server's auth= says who calls, and so does --principal: use one of them")
+    return server
+
+
+def _serve_workers(job: Job, address: Address, count: int) -> None:
+    server = _loaded(job)
     sockets = listen(address)
     announce(server, address.url(sockets))
     if not keep_running(job, sockets, count, logging.WARNING):

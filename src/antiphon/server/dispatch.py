@@ -65,7 +65,8 @@ class Middleware(Protocol):
     def __call__(self, ctx: Context, proceed: Proceed, /) -> Awaitable[JsonObject]: ...
 
 
-Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
+Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None] | str
+"""Says who is authenticated, from the ASGI scope of a request; or the name of the header in which a gateway says it."""
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
@@ -124,7 +125,6 @@ class Service(Registry):
         self.max_rounds = max_rounds
         self.ask_timeout = ask_timeout
         self.principal = principal
-        """Says who is authenticated, from the ASGI scope of a request."""
         self.fallback = fallback
         """The ASGI application for every path but the endpoint's."""
         self.tokens = Tokens(seal, clock, name)

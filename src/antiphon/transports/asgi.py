@@ -27,6 +27,7 @@ from antiphon.transports.admission import (
     check_host_and_origin,
     is_preflight,
     merge_repeated,
+    named_in,
     read_accept,
     with_cors,
 )
@@ -85,7 +86,7 @@ class Endpoint:
         """Digits from which on a Content-Length is worth a look."""
         if service.auth is not None and principal is not None:
             raise ValueError("The server's auth= says who calls, and so does principal=: use one of them")
-        self._principal = principal
+        self._principal = named_in(principal) if isinstance(principal, str) else principal
         self._auth = service.auth
         service.is_private = service.is_private or principal is not None
         self._fallback = fallback

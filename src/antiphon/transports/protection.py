@@ -126,6 +126,9 @@ class Protected:
     def __repr__(self) -> str:
         return f"Protected({self.resource!r}, issuer={self.issuers})"
 
+    def __str__(self) -> str:
+        return f"{self.resource} by {', '.join(self.issuers)}"
+
     async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
         """Return who makes a request; Unauthorized, with a challenge, if its token does not say that."""
         authorization = headers.get(b"authorization")
