@@ -11,8 +11,14 @@ from antiphon.wire.headers import RawHeaders
 class Protection(Protocol):
     """Checks the tokens of requests; ``antiphon.auth.Protected`` is one."""
 
+    resource: str
+    """The server's public URL."""
     metadata: bytes
     """The resource's metadata document (RFC 9728)."""
+
+    def serve_at(self, path: str) -> None:
+        """Note the path of the endpoint below its mount: challenges name metadata that is surely served."""
+        ...
 
     async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
         """Return who makes a request with these headers; raise Unauthorized if they do not say.

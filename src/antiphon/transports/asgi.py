@@ -12,6 +12,7 @@ from functools import lru_cache
 from inspect import isawaitable
 from threading import get_ident
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.http.exchange import Application, Receive, Scope, Send
@@ -79,7 +80,8 @@ class Endpoint:
         self.service = service
         self._has_lifespan = service.must_start or service.is_running
         self._path = path.rstrip("/") or "/"
-        self._hosts = AllowList(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
+        own = () if service.auth is None else (urlsplit(service.auth.resource).netloc,)
+        self._hosts = AllowList((*LOCAL_HOSTS, *own) if allowed_hosts is None else allowed_hosts)
         self._origins = AllowList(LOCAL_HOSTS if allowed_origins is None else allowed_origins)
         self._max_body = max_body
         self._suspicious = len(str(max_body))
@@ -88,6 +90,8 @@ class Endpoint:
             raise ValueError("The server's auth= says who calls, and so does principal=: use one of them")
         self._principal = named_in(principal) if isinstance(principal, str) else principal
         self._auth = service.auth
+        if self._auth is not None:
+            self._auth.serve_at(self._path)
         service.is_private = service.is_private or principal is not None
         self._fallback = fallback
         self.dialect = dialect

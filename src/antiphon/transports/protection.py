@@ -27,6 +27,7 @@ from antiphon.oauth.metadata import (
     issuer_metadata_urls,
     read_document,
     resource_metadata_urls,
+    served_metadata_url,
 )
 from antiphon.oauth.urls import check_endpoint
 from antiphon.stores.store import Store
@@ -128,6 +129,9 @@ class Protected:
 
     def __str__(self) -> str:
         return f"{self.resource} by {', '.join(self.issuers)}"
+
+    def serve_at(self, path: str) -> None:
+        self.metadata_url = served_metadata_url(self.resource, path)
 
     async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
         """Return who makes a request; Unauthorized, with a challenge, if its token does not say that."""
@@ -332,7 +336,7 @@ class _IssuerKeys:
         self._url: str | None = None
         self._keys: Any = None
         self._until = 0.0
-        self._looked = -_AGAIN
+        self._looked = self._missed = -_AGAIN
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -342,14 +346,17 @@ class _IssuerKeys:
 
     def forget(self) -> None:
         self._until = 0.0
-        self._looked = -_AGAIN
+        self._looked = self._missed = -_AGAIN
 
     async def find(self, kid: str | None) -> Any:
         """Return the key of this name; None if the issuer has none. The last keys serve while it cannot be asked."""
         now = time.monotonic()
         found = None if self._keys is None else self._keys.find(kid)
-        if (found is None or now > self._until) and now - self._looked >= _AGAIN:
+        is_missing = found is None and self._keys is not None  # a new key, or a token of nobody's
+        due = self._missed if is_missing else self._looked
+        if (found is None or now > self._until) and now - due >= _AGAIN:
             self._looked = now
+            self._missed = now if is_missing else self._missed
             self._looking = asyncio.get_running_loop().create_task(self._look())
         if found is None and self._looking is not None:
             await asyncio.shield(self._looking)
