@@ -16,6 +16,8 @@ from antiphon import Accepted, CallTimeout, Client, Context, Refused, Server, Si
 from antiphon.auth import Bearer, ClientCredentials, File, Login, LoginNeeded, Memory, OAuth, Protected
 from antiphon.testing.issuer import Issuer
 
+from .until import until
+
 ERAS = pytest.mark.parametrize("era", ["2026-07-28", *(["legacy"] if find_spec("antiphon.legacy") else [])])
 
 
@@ -86,9 +88,14 @@ async def test_parallel_calls_sign_in_once_and_do_not_wait_for_each_other(issuer
     async with Client(url, auth=OAuth(visit=issuer.visit), era=era) as client:
         await asyncio.gather(*(client.call_tool("who") for _ in range(10)))
         assert len(logins(issuer)) == 1
-        begun = time.perf_counter()
-        await asyncio.gather(*(client.call_tool("wait") for _ in range(4)))
-        assert time.perf_counter() - begun < 0.9  # one after the other would take 1.2
+        taken = []
+        for _ in range(3):  # the best of three: others load the machine
+            begun = time.perf_counter()
+            await asyncio.gather(*(client.call_tool("wait") for _ in range(4)))
+            taken.append(time.perf_counter() - begun)
+            if taken[-1] < 0.45:
+                break
+        assert min(taken) < 0.45  # one after the other would take 1.2
 
 
 async def test_a_client_that_starts_again_refreshes_and_opens_no_browser(issuer, live, tmp_path):
@@ -126,6 +133,51 @@ async def test_a_token_that_ends_between_two_rounds_is_renewed_and_the_conversat
         assert (await client.call_tool("add")).text == "ada True"
     assert app.ran == [True]
     assert (len(logins(issuer)), len(refreshes(issuer))) == (1, 1)
+
+
+async def test_a_scope_that_is_missing_in_the_second_round_costs_one_login_and_the_conversation_goes_on(issuer, live):
+    states = []
+    url, app = protected(live, issuer)
+
+    @app.tool
+    async def late(ctx: Context) -> str:
+        sure = await ctx.confirm("Really?")
+        await ctx.need("write")
+        app.ran.append(sure)
+        return f"{ctx.auth.subject} {sure}"
+
+    @app.middleware
+    async def note(ctx, proceed):
+        result = await proceed(ctx)
+        states.append(result.get("requestState"))
+        return result
+
+    async with Client(url, auth=OAuth(visit=issuer.visit), elicit=lambda _: Accepted(True)) as client:
+        assert (await client.call_tool("late")).text == "ada True"
+    assert app.ran == [True]
+    assert states[0] is not None
+    assert states[1:] == [None]  # asked once: the state was good to the end
+    assert len(logins(issuer)) == 2
+
+
+@ERAS
+async def test_a_subscription_ends_with_its_token_and_comes_back_with_a_new_one(issuer, live, era, monkeypatch):
+    for module in ("antiphon.transports.protection.LEEWAY", "antiphon.oauth.jose.LEEWAY"):
+        monkeypatch.setattr(module, 0.0)
+    issuer.expires_in = 2
+    url, app = protected(live, issuer)
+    async with Client(url, auth=OAuth(visit=issuer.visit), era=era) as client, asyncio.timeout(30):
+        changes = client.subscribe(tools=True)
+        # When the stream has ended, all may have changed.
+        assert (await anext(changes)).kind == "tools"
+        await until(lambda: refreshes(issuer))
+        heard = asyncio.ensure_future(anext(changes))
+        while not heard.done():
+            app.changed("tools")
+            await asyncio.wait({heard}, timeout=0.2)
+        assert heard.result().kind == "tools"
+        await changes.aclose()
+    assert len(logins(issuer)) == 1
 
 
 async def test_a_login_is_data_that_another_client_finishes(issuer, live):
