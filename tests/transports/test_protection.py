@@ -5,7 +5,10 @@ import base64
 import hashlib
 import json
 import logging
+import sys
 import time
+import traceback
+from pathlib import Path
 from secrets import token_hex
 
 import pytest
@@ -461,3 +464,20 @@ async def test_a_server_without_proofs_takes_no_bound_token(app, issuer):
     holder = Holder(issuer)
     assert await prove(app, holder.headers()) == 401
     assert await prove(app, holder.headers(scheme="Bearer")) == 401
+
+
+async def test_a_token_that_is_known_costs_at_most_one_frame_more(issuer):
+    def frames(app):
+        @app.tool
+        async def look() -> int:
+            return sum(antiphon in Path(frame.filename).parents for frame in traceback.extract_stack())
+
+        return app
+
+    antiphon = Path(sys.modules["antiphon"].__file__).parent
+    depth = []
+    for app in (frames(Server("open")), frames(guarded(issuer))):
+        for _ in range(2):
+            reply = await ask(app, good(issuer), tool_call("look"))
+        depth.append(reply.result["structuredContent"])
+    assert depth[1] <= depth[0] + 1
