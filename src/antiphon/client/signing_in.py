@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from antiphon.client.keeps import Keep
 from antiphon.client.visits import Visiting
 from antiphon.errors import CallFailed, CallTimeout, SignInFailed
-from antiphon.oauth.account import Account, Login, Token
+from antiphon.oauth.account import EARLY, Account, Login, Token
 from antiphon.oauth.challenge import Challenge, challenge_of
 from antiphon.oauth.flow import ENTROPY, finish, refresh, revoke, sign_in
 from antiphon.oauth.metadata import is_issuer
@@ -32,6 +32,8 @@ T = TypeVar("T")
 log = logging.getLogger("antiphon.auth")
 
 _LOST = ": a process ended while it renewed the last login, and the authorization server takes no token twice"
+_LOOK = 1.0
+"""Seconds for which a token that is not stale is sent without another look."""
 _AGAIN = 10.0
 """Seconds before a refresh that failed is tried again, while the token is still good."""
 STEPS = 3
@@ -84,6 +86,8 @@ class SignedIn:
         self._patience = patience
         self._key = " ".join(filter(None, (server.rstrip("/"), way.account)))
         self._account: Account | None = None
+        self._ready: tuple[Token, float, str] | None = None
+        """The token that needs no look at present, until when, and its header line."""
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._nonces: dict[tuple[str, str, int], str] = {}
@@ -98,6 +102,10 @@ class SignedIn:
     def attempt(self, *, signs_in: bool = True) -> "SignedInAttempt":
         return SignedInAttempt(self, signs_in=signs_in)
 
+    def ready(self) -> tuple[Token, float, str] | None:
+        """Return the token that needs no look and no proof; None if it takes more than that."""
+        return self._ready if self._ready is not None and time.time() < self._ready[1] else None
+
     async def token(self) -> Token | None:
         """Return the token to send, refreshed if it is about to end; None if there is none yet."""
         account = self._account or await self._load()
@@ -106,7 +114,12 @@ class SignedIn:
             return None
         is_good = token.expires is None or now < token.expires
         has_failed = self._failed is not None and self._failed[0] == token and now < self._failed[1]
-        if token.refresh is None or not token.is_stale(now) or (is_good and (self._lock.locked() or has_failed)):
+        if not token.is_stale(now):
+            if token.scheme == "Bearer":
+                until = now + _LOOK if token.expires is None else min(now + _LOOK, token.expires - EARLY)
+                self._ready = (token, until, authorization_line("Bearer", token.access))
+            return token
+        if token.refresh is None or (is_good and (self._lock.locked() or has_failed)):
             return token
         try:
             await self._shared(self._renew(token, None, signs_in=False))
@@ -143,7 +156,7 @@ class SignedIn:
     @property
     def nonce(self) -> str | None:
         """The nonce that the server wants in proofs."""
-        return self._nonces.get(origin_of(self.server))
+        return self._nonces.get(origin_of(self.server)) if self._nonces else None
 
     async def finish(self, login: Login, callback: str) -> None:
         """End a login that LoginNeeded carried."""
@@ -166,7 +179,7 @@ class SignedIn:
             try:
                 await self._drive(revoke(account))
             finally:
-                self._account = None
+                self._account = self._ready = None
                 await self._way.keep.drop(self._key)
 
     async def _shared(self, work: Coroutine[Any, Any, bool]) -> bool:
@@ -228,11 +241,13 @@ class SignedIn:
         except ValueError:
             self._account = Account()  # written by another version, or damaged: sign in again
         self._network = self._network or self._account.network
+        self._ready = None
         return self._account
 
     async def _save(self, account: Account) -> None:
         # First here: a token that cannot be written is still the only good one.
         self._account = account = replace(account, network=self._network)
+        self._ready = None
         await self._way.keep.put(self._key, account.to_json())
 
     async def _drive(self, flow: Generator[Step, Any, T]) -> T:
@@ -335,17 +350,23 @@ class SignedIn:
 class SignedInAttempt:
     """One request. What it may do about refusals: refresh once, sign in once, and once more for each set of scopes."""
 
+    # Set on the class, since few requests are refused.
+    _token: Token | None = None
+    _nonce: str | None = None
+    _may_refresh = True
+    _asked: frozenset[tuple[str, ...]] = frozenset()
+    _renewals = 0
+    _nonces = 3
+
     def __init__(self, signed_in: SignedIn, *, signs_in: bool) -> None:
         self._signed_in = signed_in
-        self._token: Token | None = None
-        self._nonce: str | None = None
-        self._may_refresh = True
         self._may_sign_in = self._signs_in = signs_in
-        self._asked: set[tuple[str, ...]] = set()
-        self._renewals = 0
-        self._nonces = 3
 
     async def lines(self, verb: str) -> str:
+        ready = self._signed_in.ready()
+        if ready is not None:
+            self._token = ready[0]
+            return ready[2]
         self._token = await self._signed_in.token()
         self._nonce = self._signed_in.nonce
         return "" if self._token is None else self._signed_in.lines(self._token, verb)
@@ -372,7 +393,7 @@ class SignedInAttempt:
             or _covers(self._token, wanted)
         ):
             return None
-        self._asked.add(wanted)
+        self._asked |= {wanted}
         return self._renew(challenge)
 
     async def _renew(self, challenge: Challenge | None) -> None:

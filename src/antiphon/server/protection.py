@@ -1,6 +1,6 @@
 """The protection of a server, as far as the server knows it: who may call, and what they may do."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 from antiphon.oauth.identity import Identity
@@ -27,11 +27,11 @@ class Protection(Protocol):
         """
         ...
 
-    def check_scopes(self, identity: Identity, needed: Iterable[str]) -> None:
+    def check_scopes(self, identity: Identity, needed: Sequence[str]) -> None:
         """Raise Unauthorized if the token lacks one of these scopes, or one that every request needs."""
         ...
 
-    def admit(self, identity: Identity, needed: Iterable[str]) -> Identity:
+    def admit(self, identity: Identity, needed: Sequence[str]) -> Identity:
         """Return who calls without HTTP, with all that their scopes imply; raise Unauthorized as over HTTP."""
         ...
 

@@ -285,10 +285,11 @@ class Endpoint:
             log.exception("principal= failed, so the request is refused")
             raise InternalError from None
 
-    def _needed(self, message: Any) -> list[str]:
+    def _needed(self, message: Any) -> Sequence[str]:
         """The scopes that a message needs, or all messages of a batch."""
-        batch = message if isinstance(message, list) else [message]
-        found = [self.service.scopes_for(each) for each in batch if isinstance(each, dict)]
+        if isinstance(message, dict):
+            return self.service.scopes_for(message)
+        found = [self.service.scopes_for(each) for each in message or () if isinstance(each, dict)]
         return list(dict.fromkeys(scope for scopes in found for scope in scopes))
 
     async def _show_metadata(self, scope: Scope, send: Send) -> None:
