@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
+import auth
 import clients
 import startup
 from contender import Contender, Unavailable
@@ -22,7 +23,6 @@ from load import drive
 from threshold import Figures, Threshold, judge, save
 
 import asking
-import auth
 import legacy
 
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
