@@ -134,7 +134,8 @@ def connect(
 
         if isinstance(target, Service):
             if choice.is_old:
-                return _older().to_service(target, identity=identity, revision=choice.revision)
+                older: Link = _older().to_service(target, identity=identity, revision=choice.revision)
+                return older
             return Memory(target, identity=identity)
     raise TypeError(f"Client() takes a URL, a command, a server's file, a Server or a Link, got {target!r}")
 

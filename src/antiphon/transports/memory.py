@@ -40,7 +40,8 @@ class Memory(SessionLink):
         try:
             voice.identity = self._service.admitted(message, self._identity)
         except Unauthorized as fault:
-            return _decode(encode(error(id_of(message), fault)))
+            refused: JsonObject = _decode(encode(error(id_of(message), fault)))
+            return refused
         principal = None if voice.identity is None else voice.identity.principal
         _, reply = await self._service.answer(message, voice, None, principal)
         if voice.fault is not None:
