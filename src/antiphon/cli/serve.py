@@ -152,6 +152,7 @@ def _why(address: Address, fault: OSError) -> str:
 @click.option(
     "--principal", metavar="HEADER", help="The header in which a gateway says who calls; requests need it, once."
 )
+@click.option("--health", is_flag=True, help="Answer /healthz and /readyz, for load balancers.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file changes.")
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all).")
 @click.option(
@@ -176,6 +177,7 @@ def serve_command(
     workers: int,
     url: str | None,
     principal: str | None,
+    health: bool,
     reload: bool,
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
@@ -207,7 +209,8 @@ def serve_command(
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    options: JsonObject = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
+    options: JsonObject = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins}
+    options |= {"legacy": legacy, "health": health}
     if principal is not None:
         options["principal"] = principal
     job = Job(target=parse_server(target), options=options)
