@@ -131,6 +131,7 @@ class Protected:
         return f"{self.resource} by {', '.join(self.issuers)}"
 
     def serve_at(self, path: str) -> None:
+        """Note the path of the endpoint below its mount, for challenges that name metadata that is surely served."""
         self.metadata_url = served_metadata_url(self.resource, path)
 
     async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
