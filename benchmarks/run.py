@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
+import auth
 import clients
 import startup
 from contender import Contender, Unavailable
@@ -124,6 +125,7 @@ THRESHOLDS = (
     *asking.THRESHOLDS,
     *clients.THRESHOLDS,
     *legacy.THRESHOLDS,
+    *auth.THRESHOLDS,
 )
 
 
@@ -145,6 +147,9 @@ def main() -> int:
     )
     figures["legacy"] = legacy.measure(
         rounds=options.rounds, seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
+    )
+    figures["auth"] = auth.measure(
+        rounds=min(3, options.rounds), seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
     )
     figures["run"]["seconds"] = round(time.monotonic() - began, 1)
     below = _report(figures)
@@ -293,6 +298,7 @@ def _report(figures: Figures) -> int:
     asking.report(figures["asking"])
     clients.report(figures["clients"])
     legacy.report(figures["legacy"])
+    auth.report(figures["auth"])
     share = min((cell["core_share"] for cell in figures["http"].values() if "core_share" in cell), default=1.0)
     if share < BUSY:
         print(

@@ -1,6 +1,7 @@
 """Choose the protocol era: how a server is served to both, and by which one a client reaches a server."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from antiphon.http.exchange import Application
     from antiphon.legacy.client.link import LegacyLink
+    from antiphon.oauth.identity import Identity
     from antiphon.server.dispatch import Principal, Service
     from antiphon.transports.asgi import Endpoint
 
@@ -26,6 +28,7 @@ OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 PROBING = 10.0
 """Seconds that a server in a process of its own has to say which era it is of. Silence means an old one: this is also
 the time that a modern one has to start."""
+log = logging.getLogger("antiphon")
 _found: dict[object, Literal["modern", "legacy"]] = {}
 """The eras of the servers that were found, for as long as this process lives."""
 
@@ -66,6 +69,8 @@ def asgi(
 
 def stdio(service: "Service") -> None:
     """Serve standard streams until they end."""
+    if service.auth is not None:
+        log.warning("%s is protected over HTTP only: on standard streams, its caller started it", service.info.name)
     from antiphon.transports import stdio_server  # threads and signals that HTTP does not need
     from antiphon.transports.shutdown import cancel_other_tasks
 
@@ -87,6 +92,7 @@ def connect(
     *,
     headers: Mapping[str, str] | None = None,
     auth: Authorizer | None = None,
+    identity: "Identity | None" = None,
     env: Mapping[str, str] | None = None,
     cwd: str | PathLike[str] | None = None,
     era: str = "auto",
@@ -102,6 +108,8 @@ def connect(
     """
     if era not in {"auto", REVISION, "legacy", *OLDER}:
         raise ValueError(f"era must be 'auto', 'legacy' or a revision such as {REVISION!r}, got {era!r}")
+    if identity is not None and not hasattr(target, "answer"):
+        raise TypeError("identity= says who calls a Server in this process: over HTTP, a token does (auth=)")
     choice = _Choice(era, versions, patience)
     if isinstance(target, str) and target.startswith(("http://", "https://")):
         url = target
@@ -132,7 +140,10 @@ def connect(
         from antiphon.transports.memory import Memory
 
         if isinstance(target, Service):
-            return _older().to_service(target, revision=choice.revision) if choice.is_old else Memory(target)
+            if choice.is_old:
+                older: Link = _older().to_service(target, identity=identity, revision=choice.revision)
+                return older
+            return Memory(target, identity=identity)
     raise TypeError(f"Client() takes a URL, a command, a server's file, a Server or a Link, got {target!r}")
 
 

@@ -29,6 +29,7 @@ from antiphon.oauth.urls import UrlRefused, check_endpoint
 from antiphon.tracebacks import own_traceback
 from antiphon.transports.asgi import LOCAL_HOSTS, MAX_REQUESTS, check_reach
 from antiphon.transports.protection import RESOURCE
+from antiphon.types import JsonObject
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
 EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- recognised, not bound
@@ -149,6 +150,9 @@ def _why(address: Address, fault: OSError) -> str:
 )
 @click.option("--url", metavar="URL", help="The public URL, for a server that is protected by Protected().")
 @click.option(
+    "--principal", metavar="HEADER", help="The header in which a gateway says who calls; requests need it, once."
+)
+@click.option(
     "--max-requests",
     metavar="N",
     type=click.IntRange(min=1),
@@ -180,6 +184,7 @@ def serve_command(
     path: str,
     workers: int,
     url: str | None,
+    principal: str | None,
     max_requests: int,
     health: bool,
     reload: bool,
@@ -213,8 +218,10 @@ def serve_command(
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    options: dict[str, Any] = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
-    options |= {"max_requests": max_requests, "health": health}
+    options: JsonObject = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins}
+    options |= {"legacy": legacy, "max_requests": max_requests, "health": health}
+    if principal is not None:
+        options["principal"] = principal
     job = Job(target=parse_server(target), options=options)
     if address.is_everywhere and not allow_host:
         click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
@@ -270,7 +277,7 @@ def _stdout_kept() -> Generator[None, None, None]:
 def _serve_alone(job: Job, address: Address) -> None:
     from antiphon.transports import serve  # loads the HTTP server
 
-    server = load_server(job.target)
+    server = _loaded(job)
     with _told():
         check_reach(server, address.host)
         endpoint = job.endpoint(server)
@@ -283,6 +290,13 @@ def _serve_alone(job: Job, address: Address) -> None:
         sys.exit(1 if end.code else 0)
 
 
+def _loaded(job: Job) -> Server:
+    server = load_server(job.target)
+    if "principal" in job.options and server.auth is not None:
+        raise click.UsageError("The server's auth= says who calls, and so does --principal: use one of them")
+    return server
+
+
 @contextmanager
 def _told() -> Generator[None, None, None]:
     """Say in one line why a server cannot be served so."""
@@ -293,7 +307,7 @@ def _told() -> Generator[None, None, None]:
 
 
 def _serve_workers(job: Job, address: Address, count: int) -> None:
-    server = load_server(job.target)
+    server = _loaded(job)
     with _told():
         check_reach(server, address.host, count)
     sockets = listen(address)

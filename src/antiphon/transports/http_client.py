@@ -116,14 +116,13 @@ class HttpLink(SessionLink):
                 return connection
             self._pool.release(connection, answered=True)
             # A person may be asked to sign in, which is not the server's time.
-            clock = None if self._caller is None or id_ is None else self._caller.clock
-            if clock is not None:
-                clock(id_, False)
+            if self._caller is not None:
+                self._caller.clock(id_, False)
             try:
                 await renewal
             finally:
-                if clock is not None:
-                    clock(id_, True)
+                if self._caller is not None:
+                    self._caller.clock(id_, True)
 
     async def _reply(
         self, response: ClientConnection, id_: object, on_notification: OnNotification | None

@@ -31,6 +31,7 @@ from antiphon.wire.jsonrpc import result
 from antiphon.wire.revisions import LATEST, LOG_LEVEL, REVISIONS
 
 if TYPE_CHECKING:
+    from antiphon.oauth.identity import Identity
     from antiphon.server.dispatch import Service
 
 T = TypeVar("T")
@@ -277,11 +278,11 @@ def to_child(child: ChildLink, *, revision: str | None = None) -> LegacyLink:
     return over_pipe(functools.partial(ChildPipe, child), revision=revision)
 
 
-def to_service(service: "Service", *, revision: str | None = None) -> LegacyLink:
+def to_service(service: "Service", *, identity: "Identity | None" = None, revision: str | None = None) -> LegacyLink:
     """In memory."""
     from antiphon.legacy.server.stdio import MemoryPipe
 
-    return over_pipe(lambda receive, _: MemoryPipe(service, receive), revision=revision)
+    return over_pipe(lambda receive, _: MemoryPipe(service, receive, identity=identity), revision=revision)
 
 
 def over_pipe(make: Callable[[Receive, Lost], MessagePipe], *, revision: str | None = None) -> LegacyLink:
