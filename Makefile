@@ -8,7 +8,7 @@ LOCK ?= $(wildcard dev.lock)
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + max(2, os.cpu_count() or 2))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test heavy check conformance bench docs fuzz coverage dist lock clean chromium
+.PHONY: help demo test heavy check conformance bench docs fuzz chaos coverage dist lock clean chromium
 
 # The browser for the tests of pages, unless one of these names is on the PATH: make heavy CHROMIUM=/path/to/chromium
 export CHROMIUM
@@ -45,6 +45,9 @@ docs: $(VENV)/.ready ## run every code block of the documentation, and build the
 
 fuzz: $(VENV)/.ready ## try a million spoiled tokens
 	$(PY) scripts/fuzz.py
+
+chaos: $(VENV)/.ready ## run 500 conversations while servers and their store are killed; the report is in build/chaos
+	$(PY) chaos/run.py
 
 coverage: $(VENV)/.ready ## measure which lines the everyday tests run; fails below the floor in pyproject.toml
 	$(PY) -m coverage erase

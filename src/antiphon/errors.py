@@ -20,6 +20,7 @@
         ├── ToolError               goes to the model as a result with isError: a handler raises it
         │   └── UserRefused             the user declined or cancelled, and the handler needed a yes
         ├── UnstableQuestion        a handler's question changes on every round, so no answer can ever fit it
+        ├── ConfigUnusable          a configuration file is missing or broken, or has no such server
         ├── StoreError              a store that cannot be used (in antiphon.stores)
         ├── TicketClosed            a call in an inbox that takes no answer any more
         │   ├── AlreadyAnswered         another person or process was first
@@ -54,6 +55,7 @@ __all__ = [
     "CallTimeout",
     "CannotAnswer",
     "CannotAsk",
+    "ConfigUnusable",
     "Disconnected",
     "HeaderMismatch",
     "InternalError",
@@ -236,9 +238,13 @@ class UnstableQuestion(AntiphonError):
     def __init__(self, key: str) -> None:
         super().__init__(
             f"The question {key!r} changes on every round, so its answer never fits. Keep the clock and random values"
-            " out of questions, or take them from ctx.now(), ctx.random() and ctx.step(), which repeat themselves."
+            " out of questions, or take them from a step, which repeats itself: ctx.now(), ctx.random() or ctx.step()."
         )
         self.key = key
+
+
+class ConfigUnusable(AntiphonError):
+    """A configuration file is missing or broken, or has no usable server of that name."""
 
 
 class TicketClosed(AntiphonError):

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import tempfile
 from collections.abc import AsyncIterable, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,6 +11,7 @@ import msgspec
 
 from antiphon.cli import exit_codes
 from antiphon.cli.arguments import meant, prompt_arguments, read_argument, read_json, template_arguments, tool_arguments
+from antiphon.cli.files import replace
 from antiphon.cli.output import Listing, Result, listed, show, show_listing
 from antiphon.cli.target import CallOptions, CommandClient, ServerTarget, read_headers, read_target, shared_options
 from antiphon.client.client import Client
@@ -19,11 +19,13 @@ from antiphon.client.results import Complete, InputNeeded, Pending
 from antiphon.errors import CannotAnswer, Refused
 from antiphon.escaping import counted, line, visible_json
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
+from antiphon.rounds.token import generate_key
 from antiphon.types import JsonObject, Prompt, Tool
 from antiphon.uri import Template, is_template
 
 Offer = TypeVar("Offer", Tool, Prompt)
 
+_KEYS: Final = "ANTIPHON_KEYS"
 _OTHERS: Final = 0o077
 """The file permissions of users other than the owner."""
 
@@ -54,19 +56,23 @@ def call_command(
 ) -> None:
     """Call the tool NAME of the server at TARGET. Without NAME, list what the server offers.
 
-    TARGET is a URL, a Python file, or a command in quotes. The tool's input schema determines the type of each value;
-    KEY:=VALUE passes any value as JSON. The server's questions are asked in the terminal.
+    TARGET is a URL, a Python file, a command in quotes, or an entry of a configuration: mcp.json:NAME, or HOST:NAME
+    with a HOST such as claude-desktop. The tool's input schema determines the type of each value; KEY:=VALUE passes any
+    value as JSON. The server's questions are asked in the terminal.
 
     \b
     antiphon call notes.py
     antiphon call notes.py add title=Milk tags=home,today
     antiphon call http://127.0.0.1:8000/mcp deploy env=prod --answers yes.yaml
     antiphon call "npx some-server" search 'filter:={"year": 2026}'
+    antiphon call claude-desktop:notes
     antiphon call notes.py note://1 --resource
     """
     if name is None and (kind or json_):
         raise click.UsageError("--prompt, --resource and --json need a NAME to call")
     server = read_target(target)
+    if options["pending"] is not None:
+        server = _with_key(server, None if os.environ.get(_KEYS) else generate_key(os.urandom(32)))
     settings = CallOptions(target=server, headers=read_headers(header, server), **options)
     base = {} if json_ is None else read_json(json_)
     for word in words:
@@ -241,6 +247,8 @@ class WaitingCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     pending: JsonObject
     cwd: str | None = None
     """The folder that a command is started in."""
+    key: str | None = None
+    """The key that was made for a command, which without one has another each time it is started."""
 
     def call(self) -> Pending:
         call = Pending.from_json(msgspec.json.encode(self.pending))
@@ -272,26 +280,17 @@ def _keep(path: Path, target: ServerTarget, pending: Pending) -> int:
 
 def _save(path: Path, target: ServerTarget, pending: Pending) -> None:
     """Write the file, completely or not at all, readable by the owner only: its token is a bearer credential."""
-    waiting = WaitingCall(target=target.text, cwd=target.folder, pending=msgspec.to_builtins(pending))
+    waiting = WaitingCall(
+        target=target.source or target.text,
+        cwd=target.folder,
+        key=target.key,
+        pending=msgspec.to_builtins(pending),
+    )
     path = path.absolute()
     try:
-        _replace(path, f"{visible_json(waiting)}\n".encode())
+        replace(path, f"{visible_json(waiting)}\n".encode())
     except OSError as fault:
         raise exit_codes.Failed(f"Cannot write the waiting call to {path}: {fault.strerror}") from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    # mkstemp gives mode 0600.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _load(path: Path, target: str | None) -> tuple[ServerTarget, Pending]:
@@ -304,14 +303,21 @@ def _load(path: Path, target: str | None) -> tuple[ServerTarget, Pending]:
     except (msgspec.MsgspecError, ValueError) as fault:
         raise click.UsageError(f"{path} holds no waiting call: {fault}") from None
     if target is not None:
-        return read_target(target), pending
-    server = read_target(waiting.target, waiting.cwd)
+        return _with_key(read_target(target), waiting.key), pending
+    server = _with_key(read_target(waiting.target, waiting.cwd), waiting.key)
     if server.command is not None and not _is_ours(path):
         raise click.UsageError(
             f"{path} starts the command {waiting.target!r}, but other users may have written it:"
             " name the server with --target, or chmod 600 the file if you trust it"
         )
     return server, pending
+
+
+def _with_key(server: ServerTarget, key: str | None) -> ServerTarget:
+    """Return a target whose command gets a key for its tokens, unless its configuration has one."""
+    if server.command is None or key is None or _KEYS in server.env:
+        return server
+    return msgspec.structs.replace(server, key=key, env={**server.env, _KEYS: key})
 
 
 def _is_ours(path: Path) -> bool:

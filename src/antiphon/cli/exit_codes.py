@@ -39,11 +39,14 @@ Exit codes:
   3    it failed: refused, disconnected, too slow
   130  interrupted"""
 
-INBOX_TABLE: Final = """\b
+INSTALL_TABLE: Final = """\b
 Exit codes:
   0    done
-  1    the tool ran, and its result is an error
+  1    you said no
   2    wrong usage
+  3    the file cannot be read or written, and was left as it is"""
+INBOX_TABLE: Final = """\b
+  1    the tool ran, and its result is an error
   3    it failed: the store or the server does not answer, or refused
   4    there is no such call, it takes no answer any more, or the answer does not fit
   5    the call still waits

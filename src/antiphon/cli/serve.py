@@ -27,7 +27,7 @@ from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.oauth.urls import UrlRefused, check_endpoint
 from antiphon.tracebacks import own_traceback
-from antiphon.transports.asgi import LOCAL_HOSTS, check_reach
+from antiphon.transports.asgi import LOCAL_HOSTS, MAX_REQUESTS, check_reach
 from antiphon.transports.protection import RESOURCE
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
@@ -148,6 +148,14 @@ def _why(address: Address, fault: OSError) -> str:
     "--workers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="The number of processes."
 )
 @click.option("--url", metavar="URL", help="The public URL, for a server that is protected by Protected().")
+@click.option(
+    "--max-requests",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=MAX_REQUESTS,
+    show_default=True,
+    help="Requests and streams that a process serves at once; more get 503.",
+)
 @click.option("--health", is_flag=True, help="Answer /healthz and /readyz, for load balancers.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file changes.")
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all).")
@@ -172,6 +180,7 @@ def serve_command(
     path: str,
     workers: int,
     url: str | None,
+    max_requests: int,
     health: bool,
     reload: bool,
     allow_host: tuple[str, ...],
@@ -204,7 +213,8 @@ def serve_command(
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    options = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy, "health": health}
+    options: dict[str, Any] = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
+    options |= {"max_requests": max_requests, "health": health}
     job = Job(target=parse_server(target), options=options)
     if address.is_everywhere and not allow_host:
         click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)

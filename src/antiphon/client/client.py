@@ -155,6 +155,28 @@ class Client:
             Caller(self._meta, self._answer_unasked, self._requests.teller(None), self._requests.clock)
         )
 
+    @classmethod
+    def from_config(
+        cls,
+        file: str | PathLike[str],
+        name: str | None = None,
+        *,
+        inputs: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A client of a server in a configuration file, or of a host: ``Client.from_config("mcp.json", "notes")``.
+
+        ``inputs`` has the values for ``${input:...}``; the other options are those of a Client. Variables and headers
+        in ``options`` are added to those of the entry. Raises ConfigUnusable.
+        """
+        from antiphon.config.servers import open_config  # most clients have no such file
+
+        found = open_config(file, name, inputs)
+        options["headers"] = {**found.headers, **(options.get("headers") or {})}
+        options["env"] = {**found.env, **(options.get("env") or {})}
+        options.setdefault("cwd", found.cwd)
+        return cls(found.target, **options)
+
     async def __aenter__(self) -> Self:
         # Opening a link is the server's time only where the link greets it.
         with self._requests.budget(self._requests.timeout if self._link.stateful else None):

@@ -130,6 +130,7 @@ class Inbox:
 
     @property
     def who(self) -> str | None:
+        """Who may answer, if that was said."""
         return self._who
 
     @property

@@ -341,7 +341,7 @@ class Service(Registry):
             call.talk = run.talk
             reply = dialect.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
-            error = _as_error(fault, run)
+            error = as_error(fault, run)
             if error.headers:
                 channel.add_headers(error.headers)
             return dialect.refuse(message, error)
@@ -507,7 +507,7 @@ class Service(Registry):
         return outermost
 
 
-def _as_error(fault: BaseException, run: Run | None) -> ProtocolError:
+def as_error(fault: BaseException, run: Run | None) -> ProtocolError:
     """What the peer learns of an exception; the log learns the rest."""
     if isinstance(fault, BaseExceptionGroup):
         fault = told_by(fault)

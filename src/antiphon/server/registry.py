@@ -8,7 +8,6 @@ import msgspec
 from antiphon.errors import InvalidParams, ResourceNotFound
 from antiphon.rounds.ask import supports
 from antiphon.server.completion import Completer
-from antiphon.server.handler import Handler
 from antiphon.server.prompts import PromptEntry
 from antiphon.server.resources import ResourceEntry, checked_uri
 from antiphon.server.subscriptions import Kind, Subscriptions
@@ -205,21 +204,21 @@ class Registry:
             capabilities["completions"] = {}
         return capabilities
 
-    def handlers(self) -> Iterator[Handler]:
-        """The handlers of all tools, prompts and resources."""
+    def functions(self) -> Iterator[Callable[..., Any]]:
+        """The functions behind all tools, prompts and resources."""
         for entries in (self._tools, self._prompts, self._resources, self._templates):
             for entry in entries.values():
-                yield entry.handler
+                yield entry.handler.function
 
-    def handler_of(self, method: str, name: str) -> Handler | None:
-        """The handler that serves a call; None if there is none under that name."""
+    def function_of(self, method: str, name: str) -> Callable[..., Any] | None:
+        """The function that serves a call; None if there is none under that name."""
         tables: dict[str, Mapping[str, Any]] = {
             "tools/call": self._tools,
             "prompts/get": self._prompts,
             "resources/read": self._resources,
         }
         entry = tables.get(method, {}).get(name)
-        return None if entry is None else entry.handler
+        return None if entry is None else entry.handler.function
 
     def _hidden_from(self, capabilities: Mapping[str, Any]) -> set[str]:
         """The tools that a client with these capabilities cannot use."""

@@ -43,6 +43,8 @@ from antiphon.wire.revisions import REVISION
 Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 MAX_BODY = 4 * 1024 * 1024
+MAX_REQUESTS = 10_000
+"""Requests, open streams among them, that are served at once."""
 MAX_HEADERS = 128
 MAX_HEADER_BYTES = 64 * 1024
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -66,6 +68,7 @@ class Endpoint:
         allowed_hosts: Iterable[str] | None = None,
         allowed_origins: Iterable[str] | None = None,
         max_body: int = MAX_BODY,
+        max_requests: int = MAX_REQUESTS,
         principal: Principal | None = None,
         fallback: Application | None = None,
         dialect: Dialect = MODERN,
@@ -82,7 +85,10 @@ class Endpoint:
         self._path = path.rstrip("/") or "/"
         self._hosts = AllowList(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
         self._origins = AllowList(LOCAL_HOSTS if allowed_origins is None else allowed_origins)
+        if max_requests < 1:
+            raise ValueError("max_requests must be at least 1")
         self._max_body = max_body
+        self._max_requests = max_requests
         self._suspicious = len(str(max_body))
         """Digits from which on a Content-Length is worth a look."""
         if service.auth is not None and principal is not None:
@@ -135,6 +141,8 @@ class Endpoint:
             if accepts is _NO_POST and scope["method"] == "OPTIONS":
                 await self._answer_preflight(send)
                 return
+            if len(self._under_way) >= self._max_requests:
+                raise InvalidRequest("The server is busy; try again later", status=503, headers={"Retry-After": "1"})
             # Who calls is known before the body is read.
             identity = None
             if self._auth is not None:
