@@ -16,7 +16,17 @@ from antiphon.testing.json_paths import read_path
 from antiphon.testing.suite.document import Document, Problem, SuiteBroken, nearest, read_document
 from antiphon.testing.suite.format import DEFAULT_STARTUP, DEFAULT_TIMEOUT, SUITE
 from antiphon.testing.suite.grammar import WRONG, Fields
-from antiphon.testing.suite.model import Capture, Case, Credentials, Expectation, Place, Responder, Suite, Target
+from antiphon.testing.suite.model import (
+    CALLERS,
+    Capture,
+    Case,
+    Credentials,
+    Expectation,
+    Place,
+    Responder,
+    Suite,
+    Target,
+)
 from antiphon.testing.suite.variables import filled, missing_environment, names_in
 from antiphon.types import JsonObject
 
@@ -275,7 +285,7 @@ class _Builder:
 
         node, auth = said.nodes["auth"], said.values["auth"]
         told: dict[str, Any] = filled(auth.values, self._variables) if isinstance(auth, Fields) else {"login": ""}
-        kind = next(kind for kind in ("login", "bearer", "client", "identity") if kind in told)
+        kind = next(kind for kind in CALLERS if kind in told)
         try:
             if kind == "identity" and "app" not in values:
                 raise ValueError("'identity' is for an app in this process: a url takes login, bearer or client")

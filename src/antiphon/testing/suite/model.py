@@ -32,10 +32,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.file}:{self.line}:{self.column}"
 
 
+Caller = Literal["login", "bearer", "client", "identity"]
+CALLERS: Final[tuple[Caller, ...]] = ("login", "bearer", "client", "identity")
+
+
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """Who calls the server under test."""
 
-    kind: Literal["login", "bearer", "client", "identity"]
+    kind: Caller
     name: str = ""
     """The client's id, or the user's name."""
     secret: str = ""
