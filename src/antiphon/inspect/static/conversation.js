@@ -188,40 +188,47 @@ export function Talk({ call }) {
 
 // --- a whole call -------------------------------------------------------------------------------------------------
 
-const EXPORTS = { call: "antiphon call", curl: "curl", python: "Python" };
+const COPIES = { call: "antiphon call", curl: "curl", python: "Python" };
 function Exported({ call }) {
   const made = model.exported;
   if (made?.id !== call.id) return "";
-  return html`<section class="exported" aria-label="What was saved or copied"><div class="row"><b>${made.copied ? "✓ Copied" : made.what in EXPORTS ? line(made.name) : `✓ ${line(made.name)}`}</b>
-      <span class="sp"></span><button type="button" class="small" onClick=${() => download(made.name, made.text)}>Download</button>
+  return html`<section class="exported" aria-label="What was saved or copied">
+    <div class="row"><b>${made.copied ? `✓ Copied as ${COPIES[made.what]}` : made.what in COPIES ? COPIES[made.what] : `✓ Saved as ${line(made.name)}`}</b><span class="sp"></span>
+      ${made.text ? html`<button type="button" class="small" onClick=${() => download(made.name, made.text)}>Download</button>` : ""}
       <button type="button" class="quiet" aria-label="Close" onClick=${() => change({ exported: null })}>✕</button></div>
     ${made.note ? html`<p class="soft">${line(made.note, 500)}</p>` : ""}
-    ${made.command ? html`<p class="soft">Answer it later: <code>${line(made.command)}</code></p>` : ""}
+    ${made.command ? html`<p>Answer it later: <code>${line(made.command)}</code></p>` : ""}
     ${made.inbox ? html`<p><a href=${String(made.inbox).startsWith("/") ? made.inbox : "#/"}>It waits in the inbox</a></p>` : html`<${Words} as="pre" cls="data" text=${made.text} />`}</section>`;
 }
 
+function Keep({ call }) {
+  const button = (what, text, copy) => {
+    const can = copy ? true : call.can?.[what] ?? true;
+    return html`<button type="button" class="small" disabled=${can !== true || model.busy.export} title=${can === true ? "" : line(can, 300)}
+      onClick=${() => take(call.id, what, copy)}>${text}</button>`;
+  };
+  return html`<div class="row keep">${button("test", "Save as test", false)}${button("cassette", "Save as cassette", false)}
+    <span class="sp"></span><span class="soft" id="copy-as">Copy as</span>
+    <div class="row" role="group" aria-labelledby="copy-as">${Object.entries(COPIES).map(([what, text]) => button(what, text, true))}</div></div>`;
+}
+
 function Head({ call }) {
-  const [open, setOpen] = useState(false);
   const kind = { "tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources" }[call.method];
   const name = call.params?.name ?? call.params?.uri ?? call.title;
   const edit = () => { change({ drafts: { ...model.drafts, [`${kind}/${name}`]: call.params?.arguments ?? {} } }); go(kind, name); };
-  const ended = !["running", "waiting"].includes(call.status);
-  const save = (what, text) => html`<button type="button" disabled=${call.can?.[what] !== true || model.busy.export} title=${call.can?.[what] === true ? "" : line(call.can?.[what])} onClick=${() => take(call.id, what, false)}>${text}</button>`;
+  const under = ["running", "waiting"].includes(call.status);
   return html`<header class="call"><h1><a href=${hrefOf(kind, name)}>${line(call.title)}</a></h1>
     <span class="chip">${line(call.era)}</span><span class=${`chip ${{ done: "ran", failed: "bad", waiting: "you" }[call.status] ?? ""}`}>${STATUS[call.status] ?? line(call.status)}</span>
     <span class="chip">server ${duration(call.server_seconds ?? 0)}</span>${call.person_seconds ? html`<span class="chip">you ${duration(call.person_seconds)}</span>` : ""}
-    <div class="row tools">
-      ${ended ? "" : html`<button type="button" disabled=${call.can?.cancel !== true || model.busy.cancel} onClick=${() => giveUp(call.id)}>Give up the call</button>`}
-      <button type="button" disabled=${model.busy.start} onClick=${() => callAgain(call)}>Call again</button>
+    <span class="sp"></span><div class="row">
+      ${under ? html`<button type="button" disabled=${call.can?.cancel !== true || model.busy.cancel} onClick=${() => giveUp(call.id)}>Give up</button>` : ""}
       ${kind === "resources" ? "" : html`<button type="button" onClick=${edit}>Edit</button>`}
-      ${save("test", "Save as test")}${save("cassette", "Save as cassette")}
-      <button type="button" aria-expanded=${open} onClick=${() => setOpen(!open)}>Copy as ▾</button>
-      ${open ? Object.entries(EXPORTS).map(([what, text]) => html`<button type="button" class="small" onClick=${() => { setOpen(false); void take(call.id, what, true); }}>${text}</button>`) : ""}
+      <button type="button" disabled=${model.busy.start} onClick=${() => callAgain(call)}>Call again</button>
       <button type="button" class="quiet" onClick=${() => forget(call.id)}>Forget</button></div></header>`;
 }
 
 export function Call({ call }) {
-  return html`<${Head} call=${call} /><${Exported} call=${call} /><${Differs} call=${call} /><${Talk} key=${call.id} call=${call} />`;
+  return html`<${Head} call=${call} /><${Differs} call=${call} /><${Talk} key=${call.id} call=${call} /><${Keep} call=${call} /><${Exported} call=${call} />`;
 }
 
 export function Beside({ call }) {

@@ -179,6 +179,10 @@ export async function show() {
 
 const fetching = {};
 export async function refresh(id) {
+  if (!model.calls[id] && model.state && !model.state.calls.some(call => call.id === id)) {
+    change({ calls: { ...model.calls, [id]: { id, missing: true, rounds: [] } } });
+    return;
+  }
   if (fetching[id]) { fetching[id] = "again"; return; }
   fetching[id] = "once";
   try {

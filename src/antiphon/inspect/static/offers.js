@@ -31,7 +31,7 @@ export function Offers() {
     event.preventDefault();
     event.stopPropagation();
   };
-  const item = (href, name, small, on, title) => html`<li><a href=${href} class=${on ? "on" : ""} aria-current=${on ? "page" : undefined} title=${title}><span>${name}</span>${small ? html`<small>${small}</small>` : ""}</a></li>`;
+  const item = (href, name, small, on, title) => html`<li><a href=${href} class=${on ? "on" : ""} aria-current=${on ? "page" : undefined} title=${title} onClick=${() => change({ panel: "talk" })}><span>${name}</span>${small ? html`<small>${small}</small>` : ""}</a></li>`;
   return html`<div class="offers" onKeyDown=${onKeyDown}>
     <input type="search" id="search" placeholder="Search ( / )" aria-label="Search what the server offers, and earlier calls" value=${search} onInput=${event => change({ search: event.target.value })} />
     ${groups.map(([kind, title, list]) => list.length ? html`<h2>${title}</h2><ul>${list.map(([name, each]) =>
