@@ -68,7 +68,7 @@ let fading;
 export function toast(text, bad = false) {
   clearTimeout(fading);
   change({ toast: { text, bad } });
-  if (!bad) fading = setTimeout(() => change({ toast: null }), 6000);
+  if (!bad) fading = setTimeout(() => change({ toast: null }), 4000);
 }
 
 // --- the first paint, and events ----------------------------------------------------------------------------------

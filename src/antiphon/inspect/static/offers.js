@@ -56,10 +56,9 @@ function Completed({ id, name, about, required, value, onChange, source, known }
     if (mine === asked.current) setValues(found.values ?? []);
   };
   return html`<div class="field"><label for=${id}><span class="name">${line(name)}</span>${required ? html` <span class="needed" aria-hidden="true">*</span>` : ""}</label>
-    <div><input id=${id} list=${`${id}-list`} autocomplete="off" dir="auto" required=${required} value=${value ?? ""} aria-describedby=${about ? `${id}-about` : undefined}
+    <div><input id=${id} autocomplete="off" dir="auto" required=${required} value=${value ?? ""} aria-describedby=${about ? `${id}-about` : undefined}
       onFocus=${event => complete(event.target.value)} onInput=${event => { onChange(event.target.value); void complete(event.target.value); }} />
-      <datalist id=${`${id}-list`}>${values.map(each => html`<option value=${each}></option>`)}</datalist>
-      ${values.length ? html`<small class="completions">${values.slice(0, 8).map(each => html`<button type="button" class="small" onClick=${() => onChange(each)}>${line(each, 60)}</button>`)}</small>` : ""}
+      ${values.length && !values.includes(value) ? html`<small class="completions">${values.slice(0, 8).map(each => html`<button type="button" class="small" onClick=${() => onChange(each)}>${line(each, 60)}</button>`)}</small>` : ""}
       ${about ? html`<small id=${`${id}-about`}><${Words} as="span" text=${about} /></small>` : ""}</div></div>`;
 }
 
