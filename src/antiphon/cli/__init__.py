@@ -13,6 +13,7 @@ __all__ = ["main"]
 COMMANDS: Final = {
     "call": "Call a server's tool, and answer what it asks.",
     "init-tests": "Write a test suite for what a server offers.",
+    "inspect": "Look at a server's conversations in a browser.",
     "keygen": "Print a key for sealing tokens.",
     "login": "Sign in to a server, and stay signed in.",
     "logout": "Forget a login, and revoke its tokens.",
