@@ -17,6 +17,7 @@ ROOT = Path(antiphon.__file__).parent
 # Bottom up. A file may import from its own layer and from those before it.
 LAYERS = [
     "tracebacks",
+    "escaping",
     "errors",
     "types",
     "uri",
@@ -27,6 +28,7 @@ LAYERS = [
     "oauth",
     "stores",
     "http",
+    "inbox",
     "server",
     "transports",
     "legacy",

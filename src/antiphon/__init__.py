@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from antiphon.client.client import Change, Client, Discovery, Round
     from antiphon.client.results import CallResult, Complete, InputNeeded, Pending, PromptReply, ReadResult
     from antiphon.errors import (
+        AlreadyAnswered,
         AntiphonError,
         CallFailed,
         CallTimeout,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         InvalidRequest,
         MethodNotFound,
         MissingCapability,
+        NotAllowed,
         ParseError,
         PeerBroken,
         ProtocolError,
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
         RoundsExceeded,
         SignInFailed,
         StateRefused,
+        TicketClosed,
+        TicketExpired,
+        TicketUnknown,
+        TicketWithdrawn,
         ToolError,
         Unauthorized,
         UnstableQuestion,
@@ -85,6 +91,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Accepted",
+    "AlreadyAnswered",
     "Annotations",
     "Answer",
     "AntiphonError",
@@ -129,6 +136,7 @@ __all__ = [
     "MissingCapability",
     "ModelHint",
     "ModelPreferences",
+    "NotAllowed",
     "ParseError",
     "PeerBroken",
     "Pending",
@@ -160,6 +168,10 @@ __all__ = [
     "Store",
     "StoreError",
     "Text",
+    "TicketClosed",
+    "TicketExpired",
+    "TicketUnknown",
+    "TicketWithdrawn",
     "Tool",
     "ToolAnnotations",
     "ToolError",

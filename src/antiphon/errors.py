@@ -20,6 +20,12 @@
         │   └── UserRefused             the user declined or cancelled, and the handler needed a yes
         ├── UnstableQuestion        a handler's question changes on every round, so no answer can ever fit it
         ├── StoreError              a store that cannot be used (in antiphon.stores)
+        ├── TicketClosed            a call in an inbox that takes no answer any more
+        │   ├── AlreadyAnswered         another person or process was first
+        │   ├── TicketExpired           the time to answer is over
+        │   ├── TicketWithdrawn         the question was taken back
+        │   └── TicketUnknown           there is no such call, or none any more
+        ├── NotAllowed              this person may not answer this call
         └── CallFailed              a client's call that came to nothing
             ├── Refused                 the server said no: a JSON-RPC error, or an HTTP status
             ├── PeerBroken              the server broke the protocol: what it sent cannot be used
@@ -40,6 +46,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 __all__ = [
+    "AlreadyAnswered",
     "AntiphonError",
     "CallFailed",
     "CallTimeout",
@@ -52,6 +59,7 @@ __all__ = [
     "InvalidRequest",
     "MethodNotFound",
     "MissingCapability",
+    "NotAllowed",
     "ParseError",
     "PeerBroken",
     "ProtocolError",
@@ -60,6 +68,10 @@ __all__ = [
     "RoundsExceeded",
     "SignInFailed",
     "StateRefused",
+    "TicketClosed",
+    "TicketExpired",
+    "TicketUnknown",
+    "TicketWithdrawn",
     "ToolError",
     "Unauthorized",
     "UnstableQuestion",
@@ -213,6 +225,53 @@ class UnstableQuestion(AntiphonError):
             " out of questions, or take them from ctx.now(), ctx.random() and ctx.step(), which repeat themselves."
         )
         self.key = key
+
+
+class TicketClosed(AntiphonError):
+    """A call in an inbox that takes no answer any more."""
+
+    def __init__(self, message: str, *, ticket: str) -> None:
+        super().__init__(message)
+        self.ticket = ticket
+
+
+class AlreadyAnswered(TicketClosed):
+    """Another person or process was first; ``by`` is who, and ``at`` when, in seconds since the epoch."""
+
+    def __init__(self, ticket: str, by: str | None, at: float | None) -> None:
+        super().__init__(f"This question was already answered{f' by {by}' if by else ''}", ticket=ticket)
+        self.by = by
+        self.at = at
+
+
+class TicketExpired(TicketClosed):
+    """The time to answer is over."""
+
+    def __init__(self, ticket: str) -> None:
+        super().__init__("The time to answer this question is over", ticket=ticket)
+
+
+class TicketWithdrawn(TicketClosed):
+    """The question was taken back."""
+
+    def __init__(self, ticket: str) -> None:
+        super().__init__("This question was withdrawn", ticket=ticket)
+
+
+class TicketUnknown(TicketClosed):
+    """There is no such call in the inbox, or none any more."""
+
+    def __init__(self, ticket: str) -> None:
+        super().__init__(f"There is no call {ticket!r} in this inbox, or it was forgotten since", ticket=ticket)
+
+
+class NotAllowed(AntiphonError):
+    """This person may not answer this call; ``who`` may."""
+
+    def __init__(self, ticket: str, who: str) -> None:
+        super().__init__(f"Only {who} may answer this question")
+        self.ticket = ticket
+        self.who = who
 
 
 class CallFailed(AntiphonError):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from antiphon.cli.forms import fields_of
 from antiphon.cli.terminal import read_location
-from antiphon.testing.report.escaping import line, visible
+from antiphon.escaping import line, visible
 
 # --- URLs
 

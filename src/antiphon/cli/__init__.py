@@ -46,7 +46,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as fault:
-            from antiphon.testing.report.escaping import visible  # only a failure needs it
+            from antiphon.escaping import visible  # only a failure needs it
 
             # It may quote a server.
             vars(fault)["message"] = visible(fault.message)

@@ -13,8 +13,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bin
 from prompt_toolkit.layout.screen import Char
 
 from antiphon.cli.arguments import convert
+from antiphon.escaping import line, visible, visible_json
 from antiphon.shapes.form_schema import checked_definition, options_of, read_value
-from antiphon.testing.report.escaping import line, visible, visible_json
 from antiphon.types import JsonObject
 
 Kind = Literal["text", "number", "boolean", "choice", "several", "date", "date-time", "other"]

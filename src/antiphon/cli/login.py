@@ -14,7 +14,7 @@ from antiphon.cli import exit_codes
 from antiphon.client.auth import check_secure
 from antiphon.client.client import Client
 from antiphon.client.visits import ByBrowser, Visiting
-from antiphon.testing.report.escaping import line
+from antiphon.escaping import line
 
 _SECRET: Final = "ANTIPHON_CLIENT_SECRET"  # noqa: S105 -- the name of a variable
 

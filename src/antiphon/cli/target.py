@@ -18,8 +18,8 @@ from antiphon.cli.answering import AnswerFile, Respondent, read_answers
 from antiphon.cli.login import auth_for
 from antiphon.cli.output import on_stderr
 from antiphon.client.client import Client
+from antiphon.escaping import compact, duration, line
 from antiphon.testing.report.conversation import Step, conversation
-from antiphon.testing.report.escaping import compact, duration, line
 from antiphon.testing.transcript import Recorded, turn_of
 from antiphon.transports.link import Link, OnNotification
 from antiphon.types import JsonObject, Root

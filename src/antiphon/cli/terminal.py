@@ -19,7 +19,7 @@ from antiphon.cli.forms import ABSENT, Escaped, PromptField, ask, choose, fields
 from antiphon.cli.output import on_stderr
 from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.errors import CannotAnswer
-from antiphon.testing.report.escaping import line, visible
+from antiphon.escaping import line, visible
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject
 from antiphon.types import Text as TextBlock
 

@@ -1,18 +1,15 @@
 """Answering: a server's questions go to the handlers that the client was given."""
 
 import asyncio
-import functools
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from antiphon.errors import CannotAnswer
+from antiphon.rounds.responses import filled
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject, Message, Root, Sample, Text, Tool
-
-log = logging.getLogger("antiphon.client")
 
 
 class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,40 +200,9 @@ def fitted(value: object, schema: JsonObject, key: str) -> JsonObject:
     if type(content) is not dict:
         raise CannotAnswer(f"The answer to {key!r} must be an object with the form's fields", key=key)
     try:
-        form = msgspec.json.encode(schema)
-        return (_known_filler(form) if len(form) <= _SHORT else _filler(form))(content)
+        return filled(schema, content)
     except ValueError as fault:
         raise CannotAnswer(f"The answer to {key!r} does not fit its form: {fault}", key=key) from None
-
-
-def _filler(schema: bytes) -> Callable[[JsonObject], JsonObject]:
-    """What fills in a form's defaults and checks the whole; ValueError when it does not fit."""
-    from antiphon.shapes import form_of, raw_shape  # 60 ms that a client without forms need not pay
-
-    plain: JsonObject = msgspec.json.decode(schema)
-    try:
-        return form_of(plain).fill
-    except TypeError:
-        pass  # a form beyond what the protocol allows: the answer is held to its schema all the same, if it is one
-    properties = plain.get("properties")
-    fields = properties.items() if isinstance(properties, dict) else ()
-    defaults = {name: field["default"] for name, field in fields if isinstance(field, dict) and "default" in field}
-    try:
-        check = raw_shape({"type": "object", **plain}).read
-    except ValueError as fault:
-        log.warning("a form's schema cannot be used, and the answers to it are not checked: %s", fault)
-        return lambda content: {**defaults, **content}
-
-    def fill(content: JsonObject) -> JsonObject:
-        filled: JsonObject = check({**defaults, **content})
-        return filled
-
-    return fill
-
-
-_SHORT = 4096
-"""Bytes that a form's schema may have to be kept for the next time: servers choose it, and it outlives the client."""
-_known_filler = functools.lru_cache(maxsize=64)(_filler)
 
 
 def _plain(value: object, key: str) -> Any:

@@ -5,20 +5,23 @@ import hmac
 from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from antiphon.errors import AntiphonError
+from antiphon.escaping import compact
 from antiphon.http.exchange import Application, Receive, Scope, Send
 from antiphon.inspect import exports, safety
 from antiphon.inspect.inspector import Absent, Inspector, Unfit
+from antiphon.testing import report
 from antiphon.testing.cassette.http import LocalApp, body_of, respond, when_gone
-from antiphon.testing.report.escaping import compact
 from antiphon.types import JsonObject
 from antiphon.uri import Template
 
 STATIC: Final = Path(__file__).parent / "static"
+SHARED: Final = Path(report.__file__).parent / "conversation.css"
+"""The cards of a conversation, which the test kit's report draws as well."""
 MAX_BODY: Final = 4 * 1024 * 1024
 _JSON: Final = "application/json"
 _COMPLETED: Final = ("prompt", "template", "argument", "value", "known")
@@ -171,7 +174,7 @@ async def _say(send: Send, status: int, data: object) -> None:
 async def _file(verb: str, path: str, send: Send) -> None:
     """Send a file of the page. Only names that are there are looked for, so none leads elsewhere."""
     name = "index.html" if path == "/" else path.removeprefix("/static/")
-    file = next((each for each in STATIC.iterdir() if each.name == name and each.is_file()), None)
+    file = next((each for each in (*STATIC.iterdir(), SHARED) if each.name == name and each.is_file()), None)
     if file is None or verb not in {"GET", "HEAD"}:
         await respond(send, 404, "There is nothing here", headers=_HEADERS)
         return

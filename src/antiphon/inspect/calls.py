@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from time import time
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from antiphon.client.results import Complete, Pending
 from antiphon.errors import AntiphonError, Disconnected, Refused
+from antiphon.escaping import plain
 from antiphon.inspect.instance import Instance
 from antiphon.inspect.traffic import LONGEST, Frame, bounded, current
 from antiphon.rounds.loop import FIRST_PAUSE
 from antiphon.rounds.opened import OpenedToken, TokenKeys
 from antiphon.rounds.token import SealBroken
 from antiphon.testing.report.conversation import conversation
-from antiphon.testing.report.escaping import plain
 from antiphon.testing.transcript import Turn
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import METHODS
@@ -291,9 +291,17 @@ def summary_of(call: Call) -> JsonObject:
     last = call.rounds[-1].result if call.rounds else None
     failed = call.status == "failed" or (last is not None and last.get("isError") is True)
     return {
-        **{"id": call.id, "version": call.version, "title": call.title[:LONGEST], "method": call.method},
-        **{"about": ", ".join(told)[:200], "era": call.revision, "status": call.status, "started": call.started},
-        **{"rounds": len(call.rounds), "parent": None if call.parent is None else call.parent.id, "failed": failed},
+        "id": call.id,
+        "version": call.version,
+        "title": call.title[:LONGEST],
+        "method": call.method,
+        "about": ", ".join(told)[:200],
+        "era": call.revision,
+        "status": call.status,
+        "started": call.started,
+        "rounds": len(call.rounds),
+        "parent": None if call.parent is None else call.parent.id,
+        "failed": failed,
     }
 
 
@@ -344,8 +352,11 @@ def _token(call: Call, round_: Round) -> JsonObject | None:
             "asked": {name: {"drift": drift} for name, drift in round_.opened.asked.items()},
             **{name: bounded(value, LONGEST)[0] for name, value in held.items()},
             "bound_to": {
-                **{"method": call.method, "name": call.title, "arguments": call.params.get("arguments")},
-                **{"audience": None if call.keys is None else call.keys.audience, "principal": None},
+                "method": call.method,
+                "name": call.title,
+                "arguments": call.params.get("arguments"),
+                "audience": None if call.keys is None else call.keys.audience,
+                "principal": None,
             },
         }
     told = {"bytes": len(state), "max_bytes": _MAX_BYTES, "text": state[:LONGEST]}

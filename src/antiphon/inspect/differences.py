@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 
 from antiphon.client.results import CallResult
+from antiphon.escaping import counted
 from antiphon.inspect.calls import Call, Round
 from antiphon.inspect.traffic import bounded
 from antiphon.testing.report.diff import TextDiff, ValueDiff, difference
-from antiphon.testing.report.escaping import counted
 from antiphon.types import JsonObject
 
 _OF_THE_ERA: Final = frozenset({"_meta", "resultType", "ttlMs", "cacheScope"})
@@ -42,7 +42,9 @@ def _compared(one: Round, other: Round) -> Iterator[JsonObject]:
         lines = found.lines if isinstance(found, TextDiff) else ()
         told = f"{_named(what, ours)} → {_named(what, theirs)}" if not (ours and theirs) else f"the {what} changed"
         yield {
-            **{"round": other.number, "what": what, "text": told},
+            "round": other.number,
+            "what": what,
+            "text": told,
             "changes": [bounded(msgspec.to_builtins(change))[0] for change in changes],
             "lines": [msgspec.to_builtins(line) for line in lines],
         }

@@ -10,11 +10,11 @@ import msgspec
 from msgspec import structs
 
 from antiphon.errors import AntiphonError, CannotAnswer
+from antiphon.escaping import compact, line
 from antiphon.inspect.calls import Call
 from antiphon.inspect.instance import Spot
 from antiphon.testing.answer_values import fields_of, kind_of, response_to
 from antiphon.testing.cassette.recording import Recording
-from antiphon.testing.report.escaping import compact, line
 from antiphon.testing.suite.starter import yaml_of
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import REVISION

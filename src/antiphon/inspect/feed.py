@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from antiphon.testing.report.escaping import compact
+from antiphon.escaping import compact
 
 _KEPT: Final = 500
 _QUIET: Final = 15.0

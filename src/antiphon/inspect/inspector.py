@@ -16,6 +16,7 @@ from antiphon import __version__
 from antiphon.client.keeps import File
 from antiphon.client.results import Pending, check_call
 from antiphon.errors import AntiphonError, CallFailed
+from antiphon.escaping import compact
 from antiphon.inspect import exports
 from antiphon.inspect.calls import Call, How, Parent, Round, log_of, shown, summary_of
 from antiphon.inspect.differences import differs
@@ -25,7 +26,6 @@ from antiphon.inspect.traffic import LONGEST, MOST_LOOSE, Frame, bounded
 from antiphon.rounds.opened import TokenKeys
 from antiphon.rounds.token import parse_keys
 from antiphon.testing.cassette.secrets import FIELDS
-from antiphon.testing.report.escaping import compact
 from antiphon.testing.servers import KEYS
 from antiphon.transports.link import Authorizer
 from antiphon.types import JsonObject
@@ -121,7 +121,7 @@ class Inspector:
             self._main.link.level = self.level
             await self.refresh()
             self._main.listen_to_lists()
-            self._main.listen(**{"resources": self.subscriptions})
+            self._main.listen(resources=self.subscriptions)
             self._state("connected")
 
     async def refresh(self) -> None:
@@ -343,7 +343,7 @@ class Inspector:
         kept = [each for each in self.subscriptions if each != uri]
         self.subscriptions = [*kept, uri][-_MOST_NOTICES:] if on else kept
         if self._main.is_open:
-            self._main.listen(**{"resources": self.subscriptions})
+            self._main.listen(resources=self.subscriptions)
 
     def log_from(self, level: str) -> None:
         self.level = level

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from antiphon.errors import CallFailed
 from antiphon.eras import WatchedKinds
+from antiphon.errors import CallFailed
+from antiphon.escaping import compact, plain
 from antiphon.testing.cassette.secrets import HEADERS
-from antiphon.testing.report.escaping import compact, plain
 from antiphon.transports.http_client import MAX_REPLY, Response, content_type
 from antiphon.transports.stdio_client import Process
 from antiphon.types import JsonObject

@@ -1,6 +1,6 @@
 """Make a server's text and data harmless: text that cannot steer a terminal, and data that is only JSON.
 
-All that a report shows passes through here. A token is shown by its length alone.
+All that a report or a page shows passes through here. A token is shown by its length alone.
 """
 
 import json
