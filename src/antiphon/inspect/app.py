@@ -33,12 +33,12 @@ _KINDS: Final = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src data: blob:;"
+    " connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
 _HEADERS: Final = [
-    (
-        "content-security-policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src data: blob:;"
-        " connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
-    ),
+    ("content-security-policy", _POLICY),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
     ("cross-origin-opener-policy", "same-origin"),

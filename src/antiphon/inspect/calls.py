@@ -11,6 +11,7 @@ import msgspec
 from antiphon.client.results import Complete, Pending
 from antiphon.errors import AntiphonError, Disconnected, Refused
 from antiphon.escaping import plain
+from antiphon.inspect.history import is_secret
 from antiphon.inspect.instance import Instance
 from antiphon.inspect.traffic import LONGEST, Frame, bounded, current
 from antiphon.rounds.loop import FIRST_PAUSE
@@ -287,7 +288,8 @@ def log_of(params: JsonObject) -> JsonObject:
 def summary_of(call: Call) -> JsonObject:
     """Return a call on one line."""
     arguments = call.params.get("arguments")
-    told = [f"{name}={value}" for name, value in arguments.items()] if isinstance(arguments, dict) else []
+    given = arguments.items() if isinstance(arguments, dict) else ()
+    told = [f"{name}={value}" for name, value in given if not is_secret(name)]
     last = call.rounds[-1].result if call.rounds else None
     failed = call.status == "failed" or (last is not None and last.get("isError") is True)
     return {
@@ -368,7 +370,7 @@ def _ran(call: Call, place: int) -> JsonObject:
     round_ = call.rounds[place]
     before = call.rounds[place - 1].opened if place else None
     steps = set[str]() if before is None else {*before.steps}
-    answered = [] if before is None else [*before.answers]
+    answered = dict.fromkeys(key for earlier in call.rounds[:place] for key in earlier.answers or {})
     after = round_.opened
     return {
         "ran": [] if after is None else [name for name in after.steps if name not in steps],
