@@ -17,11 +17,11 @@ _OF_THE_ERA: Final = frozenset({"_meta", "resultType", "ttlMs", "cacheScope"})
 
 
 def differs(parent: Call, fork: Call) -> JsonObject | None:
-    """Return what differs from the round of the fork on; None while one of the two is not as far as the other."""
+    """Return what differs from the round of the fork on; None while there is nothing to compare."""
     first = 0 if fork.parent is None else fork.parent.round
     ours, theirs = parent.rounds[first:], fork.rounds[first:]
     places = [place for one, other in zip(ours, theirs, strict=False) for place in _compared(one, other)]
-    if not places and not (parent.is_over and fork.is_over):
+    if not places and (not theirs or fork.status == "running" or parent.status == "running"):
         return None
     if parent.is_over and fork.is_over and len(ours) != len(theirs) and not places:
         told = f"{counted(len(parent.rounds), 'round')} → {counted(len(fork.rounds), 'round')}"
@@ -33,7 +33,7 @@ def _compared(one: Round, other: Round) -> Iterator[JsonObject]:
     if "running" in {one.status, other.status}:
         return
     for what in ("questions", "result", "error"):
-        ours, theirs = _plain(getattr(one, what)), _plain(getattr(other, what))
+        ours, theirs = _plain(what, getattr(one, what)), _plain(what, getattr(other, what))
         if ours == theirs:
             continue
         texts = _text(ours), _text(theirs)
@@ -50,8 +50,17 @@ def _compared(one: Round, other: Round) -> Iterator[JsonObject]:
         }
 
 
-def _plain(value: JsonObject | None) -> JsonObject | None:
-    return value and {name: item for name, item in value.items() if name not in _OF_THE_ERA}
+def _plain(what: str, value: JsonObject | None) -> JsonObject | None:
+    """Return a value without what belongs to its era alone."""
+    if value is None:
+        return None
+    if what == "questions":
+        return {key: {**question, "params": _own(question.get("params") or {})} for key, question in value.items()}
+    return _own(value)
+
+
+def _own(value: JsonObject) -> JsonObject:
+    return {name: item for name, item in value.items() if name not in _OF_THE_ERA}
 
 
 def _text(value: JsonObject | None) -> str:

@@ -156,7 +156,8 @@ def _cassette(call: Call, spot: Spot) -> tuple[str, str | None]:
         else:
             connection.sent(message, {**sent_with, **spot.headers})
     revision = None if call.revision == REVISION else call.revision
-    return structs.replace(recording.cassette(), revision=revision).to_json(), None
+    note = None if revision is None else "Play it with Client(Player(file)): other clients of that era greet it first"
+    return structs.replace(recording.cassette(), revision=revision).to_json(), note
 
 
 # --- commands and code --------------------------------------------------------------------------------------------

@@ -138,20 +138,21 @@ class Inspector:
         """The revisions in which calls can be made."""
         return [REVISION, LATEST] if self.revision == REVISION and self._era == "auto" else [self.revision]
 
-    async def in_era(self, revision: str) -> Instance:
-        """Return an instance that speaks a revision."""
-        if not self._main.is_open:
-            raise Unfit(f"The server is not there: {self.problem or 'it is being connected'}")
-        if revision == self.revision:
-            return self._main
-        if revision not in self.eras:
-            raise Unfit(f"{revision!r} is not spoken here: {', '.join(self.eras)}")
+    async def in_era(self, revision: str | None = None) -> Instance:
+        """Return an instance that speaks a revision, once it is connected."""
         async with self._opening:
+            if not self._main.is_open:
+                raise Unfit(f"The server is not there: {self.problem}")
+            revision = revision or self.revision
+            if revision == self.revision:
+                return self._main
+            if revision not in self.eras:
+                raise Unfit(f"{revision!r} is not spoken here: {', '.join(self.eras)}")
             if self._other is None or not self._other.is_open:
                 self._other = self._instance(revision)
                 await self._other.open()
                 self._other.link.level = self.level
-        return self._other
+            return self._other
 
     def _instance(self, era: str) -> Instance:
         def lost(fault: CallFailed) -> None:
@@ -322,7 +323,7 @@ class Inspector:
 
     async def begin(self, method: str, params: JsonObject, era: str | None = None) -> Call:
         check_call(method, params)
-        return self._started(await self.in_era(era or self.revision), method, params)
+        return self._started(await self.in_era(era), method, params)
 
     async def forget(self, id_: str) -> None:
         call = self._calls.pop(id_, None)
@@ -353,7 +354,7 @@ class Inspector:
     async def complete(self, given: Mapping[str, Any]) -> JsonObject:
         """Return suggestions; none if the server has none to make."""
         try:
-            made: JsonObject = msgspec.to_builtins(await (await self.in_era(self.revision)).client.complete(**given))
+            made: JsonObject = msgspec.to_builtins(await (await self.in_era()).client.complete(**given))
         except CallFailed:
             made = {"values": []}
         return made
@@ -373,7 +374,7 @@ class Inspector:
         given = answers or round_.answers
         if given is None or (how == "answer" and answers is None):
             raise Unfit("Say what to answer: this round has no answer yet" if given is None else "Say what to answer")
-        instance = await self._another() if how == "fresh" else call.instance
+        instance = await self._another(call.revision) if how == "fresh" else call.instance
         parent = Parent(id=id_, round=number, how=how)
         if round_.pending is None:
             note = "The older era has no token: the call was made again from its beginning, with the same answers"
@@ -431,9 +432,9 @@ class Inspector:
         made.start()
         return made
 
-    async def _another(self) -> Instance:
+    async def _another(self, revision: str) -> Instance:
         """Start another instance, with the same keys."""
-        made = self._instance(self._era)
+        made = self._instance(revision)
         await made.open()
         return made
 

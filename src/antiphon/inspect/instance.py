@@ -11,6 +11,7 @@ import msgspec
 from antiphon import __version__, eras
 from antiphon.client.answers import Elicitation, SampleRequest
 from antiphon.client.client import Client
+from antiphon.client.results import Discovery
 from antiphon.errors import AntiphonError, CallFailed, CannotAnswer, Refused
 from antiphon.inspect.traffic import Traffic, bounded, current
 from antiphon.testing.transcript import Recorded
@@ -120,6 +121,7 @@ class Instance:
         self._stray = stray
         self._listening: dict[str, asyncio.Task[None]] = {}
         self.is_open = False
+        self.discovery: Discovery | None = None
 
     async def open(self) -> None:
         """Connect, and have the server answer once."""
@@ -153,14 +155,11 @@ class Instance:
         self.is_open = True
         try:
             self.discovery = await self.client.discover()
-        except Refused as fault:
-            if fault.code is None:
+        except BaseException as fault:
+            # A server that refuses to say what it is, is there all the same.
+            if not isinstance(fault, Refused) or fault.code is None:
                 await self.close()
                 raise
-            self.discovery = None
-        except BaseException:
-            await self.close()
-            raise
 
     async def close(self) -> None:
         if not self.is_open:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -57,7 +58,7 @@ async def _checked(job: JsonObject) -> JsonObject:
     from antiphon.loading import load_fresh
     from antiphon.testing.replay_safety import check_replay_safety
 
-    app = partial(load_fresh, job["file"], job["folder"] or ".", Server)
+    app = partial(load_fresh, job["file"], Path(job["folder"] or "."), Server)
     call: JsonObject = {"method": job["method"], "params": job["params"]}
     report = await check_replay_safety(app, call, answers=job["answers"] or None)
     findings = [
