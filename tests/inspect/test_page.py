@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
+from antiphon import Accepted, Client
+from antiphon.testing.cassette import Player
 from browser import PHONE, browser, overflow
 
 pytestmark = pytest.mark.heavy
+expect.set_options(timeout=20_000)
 
 TRAVEL = Path(__file__).with_name("travel.py")
 WIDE = {"width": 1440, "height": 900}
@@ -53,7 +56,7 @@ async def opened(tmp_path, fragment="/", *options, **about):
     async with inspecting(tmp_path, *options) as program, browser() as chromium:
         tab = await chromium.tab(**{"viewport": WIDE, **about})
         await tab.goto(program.link(fragment))
-        await expect(tab.get_by_role("link", name="book", exact=True).first).to_be_attached()
+        await expect(tab.locator(".offers")).to_contain_text("book")
         yield program, chromium, tab
 
 
@@ -81,8 +84,8 @@ async def test_a_call_of_two_rounds_is_answered_in_the_page(tmp_path, era):
         await expect(tab.locator(".talk > .round")).to_have_count(3)
         await expect(tab.locator("header.call")).to_contain_text(era)
         await tab.get_by_text("What travelled").first.click()
-        await expect(tab.locator(".frame.sent").first).to_contain_text('"tools/call"')
-        await expect(tab.locator(".frame.received").first).to_contain_text("Where to, Ada?")
+        await expect(tab.locator(".foot .leg").first).to_contain_text('"tools/call"')
+        await expect(tab.locator(".foot .leg").first).to_contain_text("Where to, Ada?")
 
 
 async def test_a_question_is_asked_in_place_and_says_what_was_said_before(tmp_path):
@@ -104,7 +107,7 @@ async def test_a_fork_with_another_answer_shows_what_differs(tmp_path):
         await tab.get_by_role("button", name="Fork here").first.click()
         await tab.get_by_role("button", name="Another answer").click()
         await tab.get_by_label("city").select_option("Kyoto")
-        await tab.get_by_role("button", name="Fork", exact=False).last.click()
+        await tab.locator(".another").get_by_role("button", name="Fork").click()
         await tab.get_by_label("confirm").check()
         await tab.get_by_role("button", name="Answer").click()
         await expect(tab.locator(".card.result")).to_contain_text("3 nights in Kyoto")
@@ -116,7 +119,7 @@ async def test_a_fork_with_another_answer_shows_what_differs(tmp_path):
         assert await overflow(tab) == 0
 
 
-@pytest.mark.parametrize("how", ["The same token twice", "A spoiled token", "An expired token"])
+@pytest.mark.parametrize("how", ["A spoiled token", "An expired token"])
 async def test_a_token_that_must_not_count_is_refused_and_the_page_says_so(tmp_path, how):
     async with opened(tmp_path, "/tools/book") as (_, _, tab):
         await book(tab)
@@ -126,11 +129,12 @@ async def test_a_token_that_must_not_count_is_refused_and_the_page_says_so(tmp_p
         await expect(tab.locator(".talk > .round").last).to_contain_text("refuses")
 
 
-async def test_a_fresh_instance_goes_on_with_the_call(tmp_path):
+@pytest.mark.parametrize("how", ["On a fresh instance", "The same token twice"])
+async def test_a_leg_that_may_be_sent_again_ends_as_before(tmp_path, how):
     async with opened(tmp_path, "/tools/book") as (_, _, tab):
         await book(tab)
         await tab.get_by_role("button", name="Fork here").last.click()
-        await tab.get_by_role("button", name="On a fresh instance").click()
+        await tab.get_by_role("button", name=how).click()
         await expect(tab.locator(".differs")).to_contain_text("Nothing differs")
 
 
@@ -190,20 +194,19 @@ async def test_a_saved_suite_passes_and_a_saved_cassette_replays(tmp_path):
     code, output = await ran("test", str(suite), cwd=tmp_path)
     assert code == 0, output
     assert "1 passed" in output
-    from antiphon import Client
-    from antiphon.testing.cassette import Replayed
 
-    async with Client(Replayed(cassette)) as client:
-        replayed = await client.call_tool(
-            "book", {"traveller": "Ada"}, answers={"trip": {"city": "Lisbon", "nights": 3}, "sure": True}
-        )
+    async def answer(question):
+        return Accepted({"confirm": True} if "Book it?" in question.message else {"city": "Lisbon", "nights": 3})
+
+    async with Client(Player(cassette), elicit=answer) as client:
+        replayed = await client.call_tool("book", {"traveller": "Ada"})
     assert replayed.text == "Booked: 3 nights in Lisbon for Ada, 280 euros."
 
 
 async def test_what_is_copied_is_said_and_stands_in_the_clipboard(tmp_path):
     async with opened(tmp_path, "/tools/book", permissions=["clipboard-read", "clipboard-write"]) as (_, _, tab):
         await book(tab)
-        for name, words in (("antiphon call", "antiphon call"), ("curl", "curl"), ("Python", "import")):
+        for name, words in (("antiphon call", "antiphon call"), ("curl", '"tools/call"'), ("Python", "import")):
             await tab.get_by_role("button", name=name, exact=True).click()
             await expect(tab.locator(".exported")).to_contain_text(f"Copied as {name}")
             assert words in await tab.evaluate("navigator.clipboard.readText()")
@@ -220,12 +223,12 @@ async def test_nested_arguments_are_filled_in_and_json_is_the_same(tmp_path):
         await tab.get_by_label("green").check()
         await tab.get_by_label("budget").fill("99.5")
         await tab.get_by_label("insured").uncheck()
-        await tab.get_by_label("as JSON").check()
+        await tab.get_by_role("checkbox", name="as JSON").check()
         box = tab.get_by_label("The same as JSON")
         stops = [{"city": "Oslo", "days": 1}, {"city": "Kyoto", "days": 4}]
         assert json.loads(await box.input_value())["stops"] == stops
         await box.fill((await box.input_value()).replace("Ada", "Bo"))
-        await tab.get_by_label("as JSON").uncheck()
+        await tab.get_by_role("checkbox", name="as JSON").uncheck()
         await expect(tab.get_by_label("name")).to_have_value("Bo")
         await tab.keyboard.press("Control+Enter")
         result = await tab.locator(".card.result .json").inner_text()
@@ -251,7 +254,7 @@ async def test_a_page_a_model_and_roots_are_answered_as_well(tmp_path):
         await tab.get_by_label("confirm").check()
         await tab.get_by_label("The model's reply").fill("Two lines changed")
         await tab.get_by_role("button", name="Add a root").click()
-        await tab.get_by_label("Root 1").fill("file:///home/ada")
+        await tab.get_by_label("Root 1", exact=True).fill("file:///home/ada")
         await tab.get_by_role("button", name="Answer all 4").click()
         await expect(tab.locator(".card.result")).to_contain_text(
             "True, accept, Two lines changed, ['file:///home/ada']"
@@ -401,7 +404,7 @@ async def test_hostile_texts_are_shown_and_do_nothing(tmp_path, viewport):
         assert len(await result.inner_text()) < 10_000
         assert await overflow(tab) == 0
         await result.get_by_role("button", name="Show all").click()
-        assert len(await result.inner_text()) > 1_000_000
+        assert len(await result.inner_text()) > 100_000
         await result.get_by_role("button", name="Show less").click()
         assert await tab.locator("main img, main script, main iframe").count() == 0
         assert "gone" not in await tab.title()

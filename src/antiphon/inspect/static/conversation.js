@@ -44,10 +44,10 @@ ${(frame.headers ?? []).map(([name, value]) => html`<span class="key">${visible(
     ${frame.cut ? html`<p class="soft">Long texts in it are cut.</p>` : ""}</div>`;
 }
 export const Frames = ({ frames }) => frames.map((frame, at) => html`<${Frame} key=${at} frame=${frame} />`);
-function Leg({ frames }) {
+function Leg({ frames, method }) {
   const [open, setOpen] = useState(false);
   if (!frames?.length) return "";
-  const sent = frames.find(frame => frame.way === "sent") ?? frames[0];
+  const sent = frames.find(frame => frame.message?.method === method) ?? frames[0];
   const got = frames.findLast(frame => frame.way === "received");
   const verb = /^[A-Z]+/.exec(sent.head ?? "")?.[0] ?? sent.via ?? "";
   return html`<details class="leg" onToggle=${event => setOpen(event.target.open)}>
@@ -62,8 +62,8 @@ function Forks({ call, round }) {
   const [other, setOther] = useState(false);
   const isSole = call.rounds.length === 1 && round.status === "done";
   if (round.status !== "answered" && !isSole) return "";
-  const forks = (call.forks ?? []).filter(each => each.round === round.number);
-  const origin = call.parent?.round === round.number ? call.parent : null;
+  const forks = (call.forks ?? []).filter(each => (each.round || 1) === round.number);
+  const origin = call.parent && (call.parent.round || 1) === round.number ? call.parent : null;
   const label = each => line(each.about) || FORKS[each.how]?.[0] || line(each.how);
   const choose = how => { if (how === "answer") setOther(true); else void fork(call.id, { round: round.number, how }); setOpen(false); };
   return html`${forks.length || origin ? html`<nav class="seg" aria-label=${`Versions of round ${round.number}`}>
@@ -91,8 +91,8 @@ export function Differs({ call }) {
   const origin = model.calls[parent.id];
   const isEra = origin && origin.era !== call.era;
   return html`<section class="differs" aria-label="What differs">
-    <div class="row"><h2>${FORKS[parent.how]?.[0] ?? line(parent.how)}, from round ${parent.round}</h2><span class="sp"></span>
-      ${model.route.kind === "beside" ? html`<a class="button" href=${hrefOf("calls", call.id, String(parent.round))}>One at a time</a>`
+    <div class="row"><h2>${FORKS[parent.how]?.[0] ?? line(parent.how)}${parent.round ? `, from round ${parent.round}` : ""}</h2><span class="sp"></span>
+      ${model.route.kind === "beside" ? html`<a class="button" href=${hrefOf("calls", call.id, String(parent.round || 1))}>One at a time</a>`
         : html`<a class="button" href=${hrefOf("beside", call.id)}>Side by side</a>`}</div>
     ${parent.note ? html`<p class="soft">${line(parent.note, 500)}</p>` : ""}
     ${!differs ? html`<p class="soft">What differs is shown when both conversations have come as far.</p>`
@@ -152,7 +152,7 @@ function Round({ call, round, selected }) {
   const steps = (call.steps ?? []).filter(step => step.round - (LATER.has(step.kind) ? 1 : 0) === round.number && !(asking && step.kind === "question"));
   const select = () => { if (!selected && model.route.kind === "calls") history.replaceState(null, "", hrefOf("calls", call.id, String(round.number))) ?? change({ route: { ...model.route, round: round.number } }); };
   return html`<li class=${`round${asking ? " now" : ""}${selected ? " selected" : ""}`} id=${`round-${call.id}-${round.number}`} tabindex="-1" ref=${place}
-      aria-label=${`Round ${round.number}, ${STATUS[round.status] ?? round.status}`} onFocusIn=${select} onClick=${select}>
+      aria-label=${`Round ${round.number}, ${STATUS[round.status] ?? round.status}`} onfocusin=${select} onClick=${select}>
     <span class="number" aria-hidden="true">${round.number}</span><${Chips} round=${round} call=${call} />
     ${steps.filter(step => !LATER.has(step.kind)).map(step => html`<${Card} step=${step} />`)}
     ${asking ? html`<${Questions} key=${`${call.id}-${round.number}`} call=${call} round=${round} />` : ""}
@@ -161,7 +161,7 @@ function Round({ call, round, selected }) {
     ${["running", "done", "failed"].includes(round.status) ? html`<${Progress} progress=${round.progress} />` : ""}
     ${round.logs?.length ? html`<details class="leg"><summary>${count(round.logs.length, "log message")}</summary>
       ${round.logs.map(entry => html`<div class="note"><code>${timeOf(entry.at)} ${line(entry.level)}</code> ${typeof entry.data === "string" ? html`<${Words} as="span" text=${entry.data} />` : html`<code>${compact(entry.data)}</code>`}</div>`)}</details>` : ""}
-    <div class="foot"><${Leg} frames=${round.frames} /><${Forks} call=${call} round=${round} /></div></li>`;
+    <div class="foot"><${Leg} frames=${round.frames} method=${call.method} /><${Forks} call=${call} round=${round} /></div></li>`;
 }
 
 export function Talk({ call }) {

@@ -8,6 +8,8 @@ const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "aler
 const filled = value => value && typeof value === "object" ? Object.keys(value).length > 0 : value !== null && value !== undefined;
 const Row = ({ name, children }) => html`<tr><th scope="row">${name}</th><td>${children}</td></tr>`;
 const entries = held => Object.entries(held).map(([name, value]) => html`<div><code>${line(name)} = ${line(compact(value), 400)}</code></div>`);
+// An accepted answer is shown by its content, as the handler sees it.
+const answersOf = held => Object.fromEntries(Object.entries(held).map(([name, given]) => [name, given?.action === "accept" ? given.content ?? "accepted" : given]));
 
 function Token({ round, era }) {
   const { token } = round ?? {};
@@ -24,7 +26,7 @@ function Token({ round, era }) {
       ${!opened ? "" : html`
         ${filled(opened.flow) ? html`<${Row} name="flow"><code>${line(opened.flow)}</code><//>` : ""}
         ${bound ? html`<${Row} name="bound to">${typeof bound === "string" ? line(bound) : html`${line(bound.method)} <b>${line(bound.name ?? bound.uri ?? "")}</b>, its arguments, ${bound.audience ? `audience ${line(bound.audience)}` : "no audience"}, ${bound.principal ? `principal ${line(bound.principal)}` : "no principal"}`}<//>` : ""}
-        <${Row} name="answers">${filled(opened.answers) ? entries(opened.answers) : html`<span class="soft">none yet</span>`}<//>
+        <${Row} name="answers">${filled(opened.answers) ? entries(answersOf(opened.answers)) : html`<span class="soft">none yet</span>`}<//>
         <${Row} name="steps">${filled(opened.steps) ? entries(opened.steps) : html`<span class="soft">none yet</span>`}<//>
         ${filled(opened.asked) ? html`<${Row} name="asked">${Object.entries(opened.asked).map(([name, asked]) => html`<div><code>${line(name)}</code>${drift(asked)}</div>`)}<//>` : ""}
         ${filled(opened.state) ? html`<${Row} name="state"><${Json} value=${opened.state} cls="" /><//>` : ""}

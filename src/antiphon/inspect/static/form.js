@@ -41,7 +41,7 @@ export function resolved(schema, root, depth = 0) {
 // What a form holds before anything is typed. A required boolean is false, as its box shows.
 export function initial(schema, root, required = true, depth = 0) {
   const known = resolved(schema, root);
-  if (known.default !== undefined) return known.default;
+  if ((known.default ?? undefined) !== undefined) return known.default;
   if ("const" in known) return known.const;
   if (known.type === "boolean" && required && !known.enum) return false;
   if (!isObject(known.properties) || !required || depth > DEEPEST) return undefined;
@@ -59,7 +59,7 @@ function Field({ name, schema, root, value, onChange, required, active = true, i
   const known = resolved(schema, root);
   const title = known.title && line(known.title).toLowerCase() !== line(name).replace(/_/g, " ").toLowerCase() ? line(known.title) : "";
   const about = aboutOf(known);
-  const rules = { id, value, onChange, required, active: active && (required || value !== undefined), known, root, depth };
+  const rules = { id, value, onChange, required, active: active && (required || (value ?? undefined) !== undefined), known, root, depth };
   const label = html`<span class="name">${line(name)}</span>${title && html` <span class="soft">${title}</span>`}
     ${required ? html` <span class="needed" title="required" aria-hidden="true">*</span>` : ""}`;
   const help = (known.description || about) && html`<small id=${`${id}-about`}>

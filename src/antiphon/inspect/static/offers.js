@@ -73,7 +73,11 @@ export function Offer({ kind, name }) {
   const value = model.drafts[place] ?? (kind === "tools" ? initial(schema, schema) ?? {} : {});
   const put = next => change({ drafts: { ...model.drafts, [place]: next } });
   const form = useRef(null);
-  useEffect(() => { if (document.activeElement === document.body) form.current?.querySelector("input, select, textarea")?.focus({ preventScroll: true }); }, [place]);
+  // Where there is a keyboard, what was just chosen can be filled in.
+  useEffect(() => {
+    const free = document.activeElement === document.body || document.activeElement?.closest(".offers");
+    if (free && matchMedia("(hover: hover)").matches) form.current?.querySelector("input, select, textarea, .main")?.focus({ preventScroll: true });
+  }, [place]);
   if (!offer) return html`<p class="empty">The server offers no ${kind.slice(0, -1)} called <b>${line(name)}</b>.</p>`;
   const args = kind === "prompts" ? offer.arguments ?? [] : kind === "templates" ? (offer.variables ?? []).map(each => ({ name: each, required: false })) : [];
   const strings = Object.fromEntries(args.map(({ name: each }) => [each, value[each]]).filter(([, each]) => each));
