@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from antiphon import Client, Server
 from antiphon.client.keeps import File
@@ -22,6 +23,8 @@ from antiphon.testing.cassette.format import Cassette
 from antiphon.testing.cassette.links import Player
 from antiphon.testing.servers import new_key
 from antiphon.testing.suite import load, run
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TRAVEL = Path(__file__).with_name("travel.py")
 SECRET = "a secret of this test"
@@ -107,7 +110,7 @@ async def inspecting(spot, **about):
             await asyncio.wait({task})
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def api():
     async with inspecting(file_spot()) as api:
         yield api
@@ -151,8 +154,9 @@ async def test_a_call_is_held_at_every_round_until_it_is_answered(api, era):
     assert call["rounds"][2]["result"]["content"][0]["text"] == "Booked: 3 nights in Lisbon for Ada, 280 euros."
     assert [step["kind"] for step in call["steps"]] == ["call", "question", "answer", "question", "answer", "result"]
     sent = [frame["message"].get("method") for round_ in call["rounds"] for frame in round_["frames"]]
-    pushed = [*["logging/setLevel", None], "tools/call", *["elicitation/create", None] * 2, None]
-    assert sent == (pushed if era == "2025-11-25" else ["tools/call", None] * 3)
+    pushed = ["tools/call", *["elicitation/create", None] * 2, None]
+    # An older server is told the level of the log once, by a request of its own.
+    assert sent[-6:] == (pushed if era == "2025-11-25" else ["tools/call", None] * 3)
     late = await api(f"/api/calls/{call['id']}/answer", {"round": 1, "answers": LISBON}, status=409)
     assert "does not wait" in late["error"]
 
@@ -179,8 +183,8 @@ async def test_progress_and_logs_are_events_and_stay_with_their_round(api):
     call = await api.begin({"method": "tools/call", "params": {"name": "pack"}})
     assert call["rounds"][0]["progress"] == {"progress": 1, "total": 2, "message": "packing"}
     assert [log["data"] for log in call["rounds"][0]["logs"]] == ["the suitcase is full"]
-    notices = (await api("/api/state"))["notices"]
-    assert [(each["kind"], each["call"], each["level"]) for each in notices] == [("log", call["id"], "warning")]
+    notices = [each for each in (await api("/api/state"))["notices"] if each.get("call") == call["id"]]
+    assert [(each["kind"], each["level"]) for each in notices] == [("log", "warning")]
 
 
 async def test_a_call_is_given_up_or_left_for_later(api, tmp_path):
