@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
-from antiphon import Client, Server
+from antiphon import Client, Server, SQLiteStore
+from antiphon.client.inbox import Inbox
 from antiphon.client.keeps import File
 from antiphon.inspect.app import InspectApp
 from antiphon.inspect.inspector import Inspector
@@ -95,7 +97,7 @@ class Api:
 @asynccontextmanager
 async def inspecting(spot, **about):
     inspector = Inspector(spot, **about)
-    async with serving(lambda _: InspectApp(inspector, secret=SECRET)) as url:
+    async with serving(lambda _: InspectApp(inspector, secret=SECRET, user="ada")) as url:
         task = asyncio.create_task(inspector.run())
         api = Api(url, inspector)
 
@@ -200,6 +202,23 @@ async def test_a_call_is_given_up_or_left_for_later(api, tmp_path):
     assert (await api(f"/api/calls/{call['id']}/cancel", {}))["status"] == "cancelled"
     old = await api.begin(era="2025-11-25")
     assert "older era" in (await api(f"/api/calls/{old['id']}/later", {}, status=409))["error"]
+
+
+async def test_a_call_that_is_left_for_later_is_answered_in_the_inbox(tmp_path, monkeypatch):
+    spot = file_spot()
+    monkeypatch.setenv("ANTIPHON_KEYS", spot.env["ANTIPHON_KEYS"])
+    inbox = Inbox(SQLiteStore(tmp_path / "inbox.db"))
+    async with inspecting(replace(spot, env={}), inbox=inbox) as api:
+        call = await api.answer(await api.begin(), LISBON)
+        left = await api(f"/api/calls/{call['id']}/later", {})
+        (row,) = await inbox.waiting()
+        assert left["inbox"] == f"{(await api('/api/state'))['inbox']}{row.id}"
+        page = await api(left["inbox"], Authorization="")
+        assert "3 nights in Lisbon for 280 euros" in page
+        await api("/inbox/guess/", status=404)
+        assert (await api(f"/api/calls/{call['id']}"))["status"] == "cancelled"
+        await inbox.answer(row.id, YES, by="ada")
+        assert (await inbox.result(row.id)).text.startswith("Booked: 3 nights")
 
 
 # --- forks --------------------------------------------------------------------------------------------------------

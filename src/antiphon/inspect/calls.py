@@ -94,6 +94,7 @@ class Call:
         self.known: JsonObject = {}
         """Answers that are given without asking a person: those of the call that is made again."""
         self.revision = instance.client.protocol_version
+        self._why = "The call was given up"
         self._weight = 0
         self.keys = keys
         self._changed = changed
@@ -133,9 +134,10 @@ class Call:
             raise ValueError(f"There is no answer for {', '.join(missing)}")
         waiting.set_result({key: answers[key] for key in self.rounds[-1].questions})
 
-    async def cancel(self) -> None:
+    async def cancel(self, why: str = "The call was given up") -> None:
         """Give the call up."""
         if self._task is not None and not self._task.done():
+            self._why = why
             self._task.cancel()
             await asyncio.wait({self._task})
 
@@ -152,7 +154,7 @@ class Call:
                     is_over = await self._leg(outcomes.asend(given))
         except asyncio.CancelledError:
             self.rounds[-1].status = "cancelled"
-            self.rounds[-1].error = {"message": "The call was given up"}
+            self.rounds[-1].error = {"message": self._why}
             raise
         except (AntiphonError, ValueError, TypeError) as fault:
             self._fail(fault)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antiphon import __version__
+from antiphon.client.inbox import Inbox
 from antiphon.client.keeps import File
 from antiphon.client.results import Pending, check_call
 from antiphon.errors import AntiphonError, CallFailed
@@ -55,13 +56,21 @@ class Inspector:
     """All that the page shows, and does."""
 
     def __init__(
-        self, spot: Spot, *, era: str = "auto", auth: Authorizer | None = None, history: File | None = None
+        self,
+        spot: Spot,
+        *,
+        era: str = "auto",
+        auth: Authorizer | None = None,
+        history: File | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
         self.spot = spot
         self.feed = Feed()
         self.status = "connecting"
         self.problem: str | None = None
-        self.inbox: str | None = None
+        self.inbox = inbox
+        self.inbox_path: str | None = None
+        """Where the page of the inbox is."""
         self.offers: JsonObject = {"tools": [], "prompts": [], "resources": [], "templates": [], "problems": []}
         self.notices: deque[JsonObject] = deque(maxlen=_MOST_NOTICES)
         self.subscriptions: list[str] = []
@@ -245,7 +254,7 @@ class Inspector:
             "eras": self.eras,
             "keys": client is not None and self._keys(self._main) is not None,
             "can": {"restart": True, "fresh": self._can_start(), "replay_safety": self._can_check(None)},
-            "inbox": self.inbox,
+            "inbox": self.inbox_path,
             "offers": self.offers,
             "calls": self.summaries(),
             "subscriptions": self.subscriptions,
@@ -382,12 +391,17 @@ class Inspector:
         return fork
 
     async def later(self, id_: str) -> JsonObject:
-        """Return a call that waits as a file that ``antiphon resume`` goes on with."""
+        """Put a call that waits into the inbox; without one, return it as a file, for ``antiphon resume``."""
         call = self.call(id_)
         possible = self._can(call)["later"]
         pending = call.rounds[-1].pending if possible is True else None
         if pending is None:
             raise Unfit(str(possible))
+        if self.inbox is not None:
+            ticket = await self.inbox.put(call.instance.client, pending)
+            await call.cancel(f"The call waits in the inbox, under {ticket}")
+            self._soon(self.inbox.result(ticket))
+            return {"inbox": f"{self.inbox_path}{ticket}", "command": f"antiphon inbox show {ticket}"}
         name = f"{exports.stem(call.title)}.waiting.json"
         waiting: JsonObject = {"target": self.spot.text, "pending": msgspec.to_builtins(pending)}
         waiting |= {} if self.spot.folder is None else {"cwd": self.spot.folder}
