@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,6 +42,8 @@ _RARELY: Final = 0.05
 """Seconds at least between two events of one call's progress."""
 _LONG: Final = 86_400.0
 """Seconds since which an expired token is over."""
+_FILE: Final = re.compile(r"(?<=\.py):[\w.]+$")
+"""The name of the Server in a file."""
 _NO_TOKEN: Final = "The older era has no token: the server keeps the call open instead"  # noqa: S105 -- a sentence
 
 
@@ -108,6 +111,7 @@ class Inspector:
             for call in self._calls.values():
                 await call.cancel()
             await self._close()
+            await self._history.save()
 
     async def restart(self) -> None:
         """Connect anew; a server that we started is started again, with the same keys."""
@@ -176,7 +180,7 @@ class Inspector:
 
     def _changed_at(self) -> int:
         try:
-            return 0 if self.spot.file is None else Path(self.spot.file).stat().st_mtime_ns
+            return 0 if self.spot.file is None else Path(_FILE.sub("", self.spot.file)).stat().st_mtime_ns
         except OSError:
             return 0
 
@@ -329,13 +333,14 @@ class Inspector:
         return self._started(await self.in_era(era), method, params)
 
     async def forget(self, id_: str) -> None:
-        call = self._calls.pop(id_, None)
-        if call is None and self._history.past.pop(id_, None) is None:
+        if id_ in self._calls:
+            await self._calls[id_].cancel()
+            self._calls.pop(id_, None)
+            self._history.drop(id_)
+        elif not self._history.drop(id_):
             raise Absent(f"There is no call {id_}")
-        if call is not None:
-            await call.cancel()
         self.feed.tell("gone", {"id": id_})
-        await self._remember()
+        await self._history.save()
 
     async def forget_all(self) -> None:
         for id_ in [*self._calls, *self._history.past]:
@@ -476,11 +481,8 @@ class Inspector:
             self._soon(fresh.close())
         if self.status == "lost" and call.instance is self._main and call.status == "done":
             self._soon(self._back())
-        self._soon(self._remember())
-
-    async def _remember(self) -> None:
-        over = [call for call in self._calls.values() if call.is_over]
-        await self._history.remember(PastCall(summary_of(call), self.shown(call.id)) for call in over)
+        self._history.add(PastCall(summary_of(call), self.shown(call.id)))
+        self._soon(self._history.save())
 
 
 async def _quietly(work: Any) -> None:
