@@ -167,6 +167,7 @@ HEAVY = [
     "opentelemetry",
     "antiphon.cli",
     "antiphon.client",
+    "antiphon.inbox",
     "antiphon.testing",
     "antiphon.transports.stdio_server",
     "antiphon.transports.serve",

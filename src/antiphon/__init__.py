@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from antiphon.app import Server
     from antiphon.client.answers import Elicitation, SampleRequest, elicitation_modes
     from antiphon.client.client import Change, Client, Discovery, Round
+    from antiphon.client.inbox import Inbox
     from antiphon.client.results import CallResult, Complete, InputNeeded, Pending, PromptReply, ReadResult
     from antiphon.errors import (
         AlreadyAnswered,
@@ -122,6 +123,7 @@ __all__ = [
     "HeaderMismatch",
     "Icon",
     "Image",
+    "Inbox",
     "InputNeeded",
     "InputRequired",
     "InternalError",
@@ -195,6 +197,7 @@ _HOMES = {
     "antiphon.app": ("Server",),
     "antiphon.client.answers": ("Elicitation", "SampleRequest", "elicitation_modes"),
     "antiphon.client.client": ("Change", "Client", "Discovery", "Round"),
+    "antiphon.client.inbox": ("Inbox",),
     "antiphon.client.results": ("CallResult", "Complete", "InputNeeded", "Pending", "PromptReply", "ReadResult"),
     "antiphon.rounds.ask": ("Question",),
     "antiphon.rounds.asked_parameters": ("Ask",),

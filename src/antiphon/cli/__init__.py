@@ -12,6 +12,7 @@ __all__ = ["main"]
 
 COMMANDS: Final = {
     "call": "Call a server's tool, and answer what it asks.",
+    "inbox": "List and answer the calls that wait for a person.",
     "init-tests": "Write a test suite for what a server offers.",
     "inspect": "Look at a server's conversations in a browser.",
     "keygen": "Print a key for sealing tokens.",

@@ -4,6 +4,7 @@ import asyncio
 import os
 import secrets
 import webbrowser
+from getpass import getuser
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ from antiphon.cli.target import ServerTarget, header_option, read_headers, read_
     help="Where calls are remembered; default: a folder of your state directory.",
 )
 @click.option("--no-history", is_flag=True, help="Remember no calls.")
+@click.option(
+    "--store",
+    metavar="STORE",
+    envvar="ANTIPHON_STORE",
+    help="The store of an inbox, to show it as well: redis://HOST:PORT/0, or the path of an SQLite file.",
+)
 def inspect_command(
     *,
     target: str,
@@ -58,6 +65,7 @@ def inspect_command(
     timeout: float,
     history: Path | None,
     no_history: bool,
+    store: str | None,
 ) -> None:
     """Look at the conversations of the server at TARGET, round by round, in a browser.
 
@@ -69,6 +77,8 @@ def inspect_command(
     antiphon inspect "npx some-server"
     antiphon inspect https://mcp.example.com/mcp --header 'Authorization: Bearer ...'
     """
+    from antiphon.cli.stores import open_store
+    from antiphon.client.inbox import Inbox
     from antiphon.client.keeps import File, state_folder
     from antiphon.inspect.app import InspectApp
     from antiphon.inspect.inspector import Inspector
@@ -84,11 +94,12 @@ def inspect_command(
             era=era,
             auth=None if auth is None else auth.for_server(server.text, era=era),
             history=None if no_history else File(history or state_folder() / "antiphon" / "inspect"),
+            inbox=None if not store else Inbox(open_store(store)),
         )
     except (ValueError, TypeError) as fault:
         raise click.UsageError(str(fault)) from None
     secret = secrets.token_urlsafe(32)
-    app = InspectApp(inspector, secret=secret, hosts=[*address.names, *allow_host])
+    app = InspectApp(inspector, secret=secret, hosts=[*address.names, *allow_host], user=getuser())
     sockets = listen(address)
     url = f"{address.url(sockets)}#key={secret}"
     tasks: list[asyncio.Task[None]] = []

@@ -83,6 +83,7 @@ class Answers:
         sample: Sampler | None = None,
         sample_tools: bool = False,
         roots: Roots | None = None,
+        parks: bool = False,
     ) -> None:
         self._elicit = elicit
         self._elicit_url = elicit_url
@@ -90,7 +91,9 @@ class Answers:
         self._sample_tools = sample_tools
         self._roots = roots
         self.capabilities: JsonObject = {}
-        modes: JsonObject = {mode: {} for mode, given in (("form", elicit), ("url", elicit_url)) if given is not None}
+        # A person at an inbox fills in forms and opens pages.
+        handlers = (("form", elicit), ("url", elicit_url))
+        modes: JsonObject = {mode: {} for mode, given in handlers if parks or given is not None}
         if modes:
             self.capabilities["elicitation"] = modes
         if sample is not None:
@@ -109,6 +112,19 @@ class Answers:
         except BaseExceptionGroup as faults:
             raise _first(faults) from None
         return {key: task.result() for key, task in tasks.items()}
+
+    def has(self, request: JsonObject) -> bool:
+        """Whether there is a handler for a question; True for what is no question, which `answer` refuses."""
+        params = request.get("params") or {}
+        match request["method"]:
+            case "elicitation/create":
+                return (self._elicit_url if params.get("mode") == "url" else self._elicit) is not None
+            case "sampling/createMessage":
+                return self._sample is not None and (self._sample_tools or "tools" not in params)
+            case "roots/list":
+                return self._roots is not None
+            case _:
+                return True
 
     def answer(self, key: str, request: JsonObject, asker: Asker) -> Coroutine[Any, Any, JsonObject]:
         """One response, to be awaited; CannotAnswer if there is no handler, or its answer does not fit."""

@@ -36,6 +36,7 @@ from antiphon.types import JsonObject
 
 KEEP = 7 * 86400.0
 """Seconds for which a row is kept after its end: so long its result can be got, and a late answer is told why."""
+LONGEST = 10 * 366 * 86400.0
 MAX_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 1000
 """Letters of a name."""
@@ -125,8 +126,8 @@ class Rows:
         """
         if not _ID.match(row.id):
             raise ValueError(f"the id of a row is 8 to 64 letters, digits, '-' and '_', not {row.id[:80]!r}")
-        if not self.now < row.until < inf:
-            raise ValueError(f"a row needs an end in the future, in seconds since the epoch, not {row.until!r}")
+        if not self.now < row.until < self.now + LONGEST:
+            raise ValueError(f"a row needs an end in the next ten years, in seconds since the epoch, not {row.until!r}")
         sealed, seconds = self._sealed(row, ttl)
         await self._index(row.id, row.until)
         return await self.store.add(_key(row.id), sealed, ttl=seconds)
@@ -258,12 +259,14 @@ class Rows:
         return self._closed(msgspec.msgpack.encode(row), row.id, seconds + _SPARE), seconds
 
     def _closed(self, value: bytes, about: str, seconds: float) -> bytes:
+        if len(value) > MAX_BYTES:  # before it is compressed: every reader has to inflate it
+            raise StoreError(f"a call with {len(value):,} bytes of questions and arguments is too large for an inbox")
         try:
             return self._seal.seal(
                 value, bound_to=_bound(about), now=self.now, ttl=seconds, entropy=os.urandom(12)
             ).encode()
         except StateTooLarge as fault:
-            raise StoreError(f"a call with {fault.payload} bytes of questions and arguments is too large") from None
+            raise StoreError(f"a call is too large for an inbox: {fault}") from None
 
     async def _index(self, id_: str, until: float | None) -> None:
         """Enter a row into the index, or, without an end, drop it."""
@@ -307,8 +310,8 @@ def _check_open(row: Row, round_: int) -> None:
     if row.status == "expired":
         raise TicketExpired(row.id)
     if row.status != "waiting" or row.round != round_:
-        first = next((one for one in row.given if one.round == round_), None)
-        raise AlreadyAnswered(row.id, first and first.by, first and first.at)
+        first = [(one.by, one.at) for one in row.given if one.round == round_]
+        raise AlreadyAnswered(row.id, *(first[0] if first else (None, None)))
 
 
 def _ring(keys: str | bytes | Sequence[str | bytes] | None, store: Store) -> str | bytes | Sequence[str | bytes]:

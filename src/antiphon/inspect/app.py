@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import secrets
 from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
@@ -33,12 +34,12 @@ _KINDS: Final = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src data: blob:;"
+    " connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
 _HEADERS: Final = [
-    (
-        "content-security-policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src data: blob:;"
-        " connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
-    ),
+    ("content-security-policy", _POLICY),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
     ("cross-origin-opener-policy", "same-origin"),
@@ -48,15 +49,18 @@ _HEADERS: Final = [
 
 
 class InspectApp(LocalApp):
-    """An ASGI application. ``inbox`` is another one, which gets what begins with /inbox/."""
+    """An ASGI application. ``user`` is who answers on the page of the inbox, if the inspector has one."""
 
-    def __init__(
-        self, inspector: Inspector, *, secret: str, hosts: Iterable[str] = (), inbox: Application | None = None
-    ) -> None:
+    def __init__(self, inspector: Inspector, *, secret: str, hosts: Iterable[str] = (), user: str = "") -> None:
         super().__init__(hosts=hosts)
         self._inspector = inspector
         self._secret = secret.encode()
-        self._inbox = inbox
+        self._inbox: Application | None = None
+        # A browser sends no Authorization with a link, and a cookie to every port: the path itself is the secret.
+        self._inbox_root = f"/inbox/{secrets.token_urlsafe(32)}"
+        if inspector.inbox is not None:
+            self._inbox = inspector.inbox.asgi(principal=lambda _: user or None, hosts=[*hosts])
+            inspector.inbox_path = f"{self._inbox_root}/"
 
     def close(self) -> None:
         self._inspector.feed.close()
@@ -66,8 +70,8 @@ class InspectApp(LocalApp):
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != headers.get("host"):
             await respond(send, 403, "Another page may not ask for this", headers=_HEADERS)
-        elif self._inbox is not None and (path == "/inbox" or path.startswith("/inbox/")):
-            await self._inbox({**scope, "root_path": f"{scope.get('root_path', '')}/inbox"}, receive, send)
+        elif self._inbox is not None and path.startswith(f"{self._inbox_root}/"):
+            await self._inbox({**scope, "root_path": self._inbox_root}, receive, send)
         elif not path.startswith("/api/"):
             await _file(verb, path, send)
         elif not hmac.compare_digest(headers.get("authorization", "").encode(), b"Bearer " + self._secret):

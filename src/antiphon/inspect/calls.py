@@ -11,6 +11,7 @@ import msgspec
 from antiphon.client.results import Complete, Pending
 from antiphon.errors import AntiphonError, Disconnected, Refused
 from antiphon.escaping import plain
+from antiphon.inspect.history import is_secret
 from antiphon.inspect.instance import Instance
 from antiphon.inspect.traffic import LONGEST, Frame, bounded, current
 from antiphon.rounds.loop import FIRST_PAUSE
@@ -93,6 +94,7 @@ class Call:
         self.known: JsonObject = {}
         """Answers that are given without asking a person: those of the call that is made again."""
         self.revision = instance.client.protocol_version
+        self._why = "The call was given up"
         self._weight = 0
         self.keys = keys
         self._changed = changed
@@ -132,9 +134,10 @@ class Call:
             raise ValueError(f"There is no answer for {', '.join(missing)}")
         waiting.set_result({key: answers[key] for key in self.rounds[-1].questions})
 
-    async def cancel(self) -> None:
+    async def cancel(self, why: str = "The call was given up") -> None:
         """Give the call up."""
         if self._task is not None and not self._task.done():
+            self._why = why
             self._task.cancel()
             await asyncio.wait({self._task})
 
@@ -151,7 +154,7 @@ class Call:
                     is_over = await self._leg(outcomes.asend(given))
         except asyncio.CancelledError:
             self.rounds[-1].status = "cancelled"
-            self.rounds[-1].error = {"message": "The call was given up"}
+            self.rounds[-1].error = {"message": self._why}
             raise
         except (AntiphonError, ValueError, TypeError) as fault:
             self._fail(fault)
@@ -287,7 +290,8 @@ def log_of(params: JsonObject) -> JsonObject:
 def summary_of(call: Call) -> JsonObject:
     """Return a call on one line."""
     arguments = call.params.get("arguments")
-    told = [f"{name}={value}" for name, value in arguments.items()] if isinstance(arguments, dict) else []
+    given = arguments.items() if isinstance(arguments, dict) else ()
+    told = [f"{name}={value}" for name, value in given if not is_secret(name)]
     last = call.rounds[-1].result if call.rounds else None
     failed = call.status == "failed" or (last is not None and last.get("isError") is True)
     return {
@@ -368,7 +372,7 @@ def _ran(call: Call, place: int) -> JsonObject:
     round_ = call.rounds[place]
     before = call.rounds[place - 1].opened if place else None
     steps = set[str]() if before is None else {*before.steps}
-    answered = [] if before is None else [*before.answers]
+    answered = dict.fromkeys(key for earlier in call.rounds[:place] for key in earlier.answers or {})
     after = round_.opened
     return {
         "ran": [] if after is None else [name for name in after.steps if name not in steps],

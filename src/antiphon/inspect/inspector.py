@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antiphon import __version__
+from antiphon.client.inbox import Inbox
 from antiphon.client.keeps import File
 from antiphon.client.results import Pending, check_call
 from antiphon.errors import AntiphonError, CallFailed
@@ -21,21 +22,18 @@ from antiphon.inspect import exports
 from antiphon.inspect.calls import Call, How, Parent, Round, log_of, shown, summary_of
 from antiphon.inspect.differences import differs
 from antiphon.inspect.feed import Feed
+from antiphon.inspect.history import PAST, History, PastCall
 from antiphon.inspect.instance import Instance, Spot
 from antiphon.inspect.traffic import LONGEST, MOST_LOOSE, Frame, bounded
 from antiphon.rounds.opened import TokenKeys
 from antiphon.rounds.token import parse_keys
-from antiphon.testing.cassette.secrets import FIELDS
 from antiphon.testing.servers import KEYS
 from antiphon.transports.link import Authorizer
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import LATEST, REVISION
 
 MOST_CALLS: Final = 100
-MOST_REMEMBERED: Final = 50
-"""Calls of which the history has a copy on disk."""
 MOST_UNDER_WAY: Final = 50
-_MOST_HISTORY: Final = 8 * 1024 * 1024
 _MOST_NOTICES: Final = 200
 _LOOK: Final = 1.0
 """Seconds between two looks at the server's file."""
@@ -43,9 +41,7 @@ _RARELY: Final = 0.05
 """Seconds at least between two events of one call's progress."""
 _LONG: Final = 86_400.0
 """Seconds since which an expired token is over."""
-_PAST: Final = "This call was made before antiphon inspect was started: make it again"
-_NO_TOKEN: Final = "The older era has no token: the server keeps the call open instead"
-_SECRETS: Final = frozenset(name.lower() for name in FIELDS)
+_NO_TOKEN: Final = "The older era has no token: the server keeps the call open instead"  # noqa: S105 -- a sentence
 
 
 class Absent(LookupError):
@@ -60,21 +56,29 @@ class Inspector:
     """All that the page shows, and does."""
 
     def __init__(
-        self, spot: Spot, *, era: str = "auto", auth: Authorizer | None = None, history: File | None = None
+        self,
+        spot: Spot,
+        *,
+        era: str = "auto",
+        auth: Authorizer | None = None,
+        history: File | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
         self.spot = spot
         self.feed = Feed()
-        self.status, self.problem = "connecting", None
-        self.inbox: str | None = None
+        self.status = "connecting"
+        self.problem: str | None = None
+        self.inbox = inbox
+        self.inbox_path: str | None = None
+        """Where the page of the inbox is."""
         self.offers: JsonObject = {"tools": [], "prompts": [], "resources": [], "templates": [], "problems": []}
         self.notices: deque[JsonObject] = deque(maxlen=_MOST_NOTICES)
         self.subscriptions: list[str] = []
         self.level = "info"
         self._era = era
         self._auth = auth
-        self._history = history
+        self._history = History(history, spot.text)
         self._calls: dict[str, Call] = {}
-        self._past: dict[str, JsonObject] = {}
         self._main = self._instance(era)
         self._other: Instance | None = None
         self._fresh: dict[str, Instance] = {}
@@ -88,7 +92,7 @@ class Inspector:
 
     async def run(self) -> None:
         """Connect, and look after the connection until this is cancelled."""
-        await self._recall()
+        self._last = await self._history.recall()
         await self.restart()
         changed = self._changed_at()
         try:
@@ -250,7 +254,7 @@ class Inspector:
             "eras": self.eras,
             "keys": client is not None and self._keys(self._main) is not None,
             "can": {"restart": True, "fresh": self._can_start(), "replay_safety": self._can_check(None)},
-            "inbox": self.inbox,
+            "inbox": self.inbox_path,
             "offers": self.offers,
             "calls": self.summaries(),
             "subscriptions": self.subscriptions,
@@ -261,20 +265,19 @@ class Inspector:
     def summaries(self) -> list[JsonObject]:
         """Return the calls, newest first."""
         made = [summary_of(call) for call in reversed(self._calls.values())]
-        return made + [past["summary"] for past in reversed(self._past.values())]
+        return made + [past.summary for past in reversed(self._history.past.values())]
 
     def call(self, id_: str) -> Call:
-        if id_ in self._past:
-            raise Unfit(_PAST)
+        if id_ in self._history.past:
+            raise Unfit(PAST)
         if id_ not in self._calls:
             raise Absent(f"There is no call {id_}: it may have been forgotten")
         return self._calls[id_]
 
     def shown(self, id_: str) -> JsonObject:
         """Return a call as the page shows it."""
-        if id_ in self._past:
-            past: JsonObject = self._past[id_]["call"]
-            return past
+        if id_ in self._history.past:
+            return self._history.past[id_].call
         call = self.call(id_)
         parent = self._calls.get(call.parent.id) if call.parent is not None else None
         forks = [self._calls[fork] for fork in call.forks if fork in self._calls]
@@ -327,7 +330,7 @@ class Inspector:
 
     async def forget(self, id_: str) -> None:
         call = self._calls.pop(id_, None)
-        if call is None and self._past.pop(id_, None) is None:
+        if call is None and self._history.past.pop(id_, None) is None:
             raise Absent(f"There is no call {id_}")
         if call is not None:
             await call.cancel()
@@ -335,7 +338,7 @@ class Inspector:
         await self._remember()
 
     async def forget_all(self) -> None:
-        for id_ in [*self._calls, *self._past]:
+        for id_ in [*self._calls, *self._history.past]:
             await self.forget(id_)
 
     def subscribe(self, uri: str, *, on: bool) -> None:
@@ -388,12 +391,17 @@ class Inspector:
         return fork
 
     async def later(self, id_: str) -> JsonObject:
-        """Return a call that waits as a file that ``antiphon resume`` goes on with."""
+        """Put a call that waits into the inbox; without one, return it as a file, for ``antiphon resume``."""
         call = self.call(id_)
         possible = self._can(call)["later"]
         pending = call.rounds[-1].pending if possible is True else None
         if pending is None:
             raise Unfit(str(possible))
+        if self.inbox is not None:
+            ticket = await self.inbox.put(call.instance.client, pending)
+            await call.cancel(f"The call waits in the inbox, under {ticket}")
+            self._soon(self.inbox.result(ticket))
+            return {"inbox": f"{self.inbox_path}{ticket}", "command": f"antiphon inbox show {ticket}"}
         name = f"{exports.stem(call.title)}.waiting.json"
         waiting: JsonObject = {"target": self.spot.text, "pending": msgspec.to_builtins(pending)}
         waiting |= {} if self.spot.folder is None else {"cwd": self.spot.folder}
@@ -424,7 +432,7 @@ class Inspector:
         return call.keys.seal(token, method=call.method, params=call.params, now=long_ago, entropy=os.urandom(12))
 
     def _again(self, call: Call, instance: Instance, parent: Parent, changed: JsonObject, until: int = 0) -> Call:
-        """Make a call again from its beginning, with the answers that it got; after round ``until``, a person is asked."""
+        """Make a call again from its beginning, with the answers that it got before round ``until``, or all of them."""
         made = self._new(instance, call.method, call.params, parent)
         for round_ in call.rounds[: until - 1] if until else call.rounds:
             made.known |= round_.answers or {}
@@ -470,38 +478,9 @@ class Inspector:
             self._soon(self._back())
         self._soon(self._remember())
 
-    # --- history --------------------------------------------------------------------------------------------------
-
-    async def _recall(self) -> None:
-        """Read the calls of earlier runs."""
-        if self._history is None:
-            return
-        with suppress(AntiphonError, ValueError, KeyError, TypeError, RecursionError):
-            found = msgspec.json.decode(await self._history.get(self.spot.text) or "[]", type=list[_Past])
-            for past in found[-MOST_REMEMBERED:]:
-                self._past[past.summary["id"]] = msgspec.to_builtins(past)
-            self._last = max((int(id_.removeprefix("c")) for id_ in self._past), default=0)
-
     async def _remember(self) -> None:
-        """Write the calls down, without secrets."""
-        if self._history is None:
-            return
-        now = [
-            {"summary": summary_of(call), "call": _without_secrets(self.shown(call.id))}
-            for call in self._calls.values()
-            if call.is_over
-        ]
-        kept = [*self._past.values(), *now][-MOST_REMEMBERED:]
-        texts = [compact(each) for each in kept]
-        while texts and sum(map(len, texts)) > _MOST_HISTORY:
-            del texts[0]
-        with suppress(AntiphonError, OSError):
-            await self._history.put(self.spot.text, f"[{','.join(texts)}]")
-
-
-class _Past(msgspec.Struct):
-    summary: JsonObject
-    call: JsonObject
+        over = [call for call in self._calls.values() if call.is_over]
+        await self._history.remember(PastCall(summary_of(call), self.shown(call.id)) for call in over)
 
 
 async def _quietly(work: Any) -> None:
@@ -524,16 +503,3 @@ def _parentage(fork: Call) -> JsonObject:
 
 def _answered(round_: Round, answers: JsonObject) -> Round:
     return replace(round_, answers=answers, status="answered", person_seconds=round_.person_seconds or 0.0)
-
-
-def _without_secrets(value: Any, name: str = "") -> Any:
-    """Return what may be written down: no token, and no value of a field that is named like a secret."""
-    if name == "token" and isinstance(value, dict) and "max_bytes" in value:
-        return {**_without_secrets(value), "text": ""}
-    if name == "can":
-        return dict.fromkeys(value, _PAST) | {"fork": dict.fromkeys(value["fork"], _PAST)}
-    if isinstance(value, str) and name.lower() in _SECRETS:
-        return "[blanked]"
-    if isinstance(value, dict):
-        return {key: _without_secrets(item, key) for key, item in value.items()}
-    return [_without_secrets(item, name) for item in value] if isinstance(value, list) else value

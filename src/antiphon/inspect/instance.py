@@ -11,7 +11,7 @@ import msgspec
 from antiphon import __version__, eras
 from antiphon.client.answers import Elicitation, SampleRequest
 from antiphon.client.client import Client
-from antiphon.client.results import Discovery
+from antiphon.client.results import Address, Discovery
 from antiphon.errors import AntiphonError, CallFailed, CannotAnswer, Refused
 from antiphon.inspect.traffic import Traffic, bounded, current
 from antiphon.testing.transcript import Recorded
@@ -100,6 +100,17 @@ class InspectedLink(Recorded):
         return reply
 
 
+class InspectingClient(Client):
+    """A client that knows where its server is, although it was given a link."""
+
+    spot: Spot
+
+    @property
+    def address(self) -> Address:
+        spot = self.spot
+        return Address(target=spot.target, cwd=spot.folder, private=bool(spot.headers or spot.env))
+
+
 class Instance:
     """A client that is connected to the server. ``hear`` gets its notifications, ``lost`` why it has gone."""
 
@@ -139,7 +150,7 @@ class Instance:
             ),
             self._hear,
         )
-        self.client = Client(
+        self.client = InspectingClient(
             self.link,
             elicit=_unasked,
             elicit_url=_unasked,
@@ -151,6 +162,7 @@ class Instance:
             version=__version__,
             on_log=lambda *_: None,
         )
+        self.client.spot = self.spot
         await self.client.__aenter__()
         self.is_open = True
         try:

@@ -37,9 +37,7 @@ class TokenKeys:
 
     def open(self, token: str, *, method: str, params: JsonObject, principal: str | None = None) -> OpenedToken:
         """Open the token of a call, expired or not; SealBroken if these keys do not, or it belongs to another call."""
-        opened = self._guard(token).open(
-            token, bound_to=self._bound(method, params, principal), now=_ANY_TIME
-        )
+        opened = self._guard(token).open(token, bound_to=self._bound(method, params, principal), now=_ANY_TIME)
         try:
             journal = Journal.unpack(opened.payload)
         except ValueError:

@@ -37,11 +37,11 @@ from antiphon.server.low_level import raw_route
 from antiphon.server.protection import Protection
 from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
-from antiphon.server.shared_steps import SharedSteps
 from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
+from antiphon.stores.shared_steps import SharedSteps
 from antiphon.stores.store import Store
 from antiphon.tracebacks import from_own_frame
 from antiphon.types import Icon, Implementation, JsonObject
@@ -348,7 +348,7 @@ class Service(Registry):
             run.log_unfit(talk.pending)
         result = run.asking = self.tokens.close(run)
         if run.call.row.sealed:
-            result["_meta"] = dict(self._meta)
+            result["_meta"] |= self._meta
         return result
 
     def _completed(self, run: Run, result: JsonObject) -> JsonObject:

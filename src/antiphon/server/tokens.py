@@ -22,6 +22,7 @@ from antiphon.rounds.token import (
 from antiphon.server.run import Run
 from antiphon.stores.store import Store
 from antiphon.types import JsonObject
+from antiphon.wire.revisions import STATE_TTL
 
 log = logging.getLogger("antiphon")
 
@@ -79,17 +80,19 @@ class Tokens:
                 "questions are sealed with a key of this process alone: a restart or a second instance cannot continue"
                 " them. Set ANTIPHON_KEYS (`antiphon keygen` prints a key)."
             )
+        ttl = min(limits) if limits else self._guard.ttl
         try:
             result["requestState"] = self._guard.seal(
                 talk.journal.pack(readable=self._guard.readable),
                 bound_to=self._bound(run),
                 now=self._clock(),
-                ttl=min(limits) if limits else None,
+                ttl=ttl,
                 entropy=os.urandom(12),
             )
         except StateTooLarge as fault:
             log.error("%s: the conversation outgrew its token: %s; %s", run, fault, talk.journal.weights())  # noqa: TRY400 -- the weights tell where it grew, a traceback does not
             raise InternalError("The conversation has grown too large to continue") from None
+        result["_meta"] = {STATE_TTL: ttl}
         return result
 
     def _bound(self, run: Run) -> bytes:

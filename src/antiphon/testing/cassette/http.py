@@ -101,7 +101,7 @@ async def body_of(receive: Receive, most: int = MAX_BODY) -> bytes | None:
 
 
 @contextlib.contextmanager
-def when_gone(receive: Receive, then: Callable[[], None]) -> Generator[None]:
+def when_gone(receive: Receive, then: Callable[[], object]) -> Generator[None]:
     """Call ``then`` if the client goes meanwhile."""
 
     async def watch() -> None:
