@@ -87,6 +87,7 @@ async def book(tab, *, city="Lisbon", sure=True):
     """Make the call of two rounds, and answer in the page."""
     await tab.get_by_label("traveller").fill("Ada")
     await tab.keyboard.press("Control+Enter")
+    await expect(tab.locator(".asking")).to_contain_text("Where to, Ada?")
     await tab.get_by_label("city").select_option(city)
     await tab.get_by_role("button", name="Answer").click()
     await tab.get_by_label("confirm").set_checked(sure)
