@@ -12,7 +12,10 @@ export const FORKS = {
   fresh: ["On a fresh instance", "Go on in a new process that has seen nothing of this call."],
   era: ["In the other era", "Make the same call in the other era with the same answers, side by side."],
 };
-export const STATUS = { running: "the server works", waiting: "waiting for you", done: "ended", failed: "failed", cancelled: "cancelled", answered: "answered", again: "called again" };
+export const STATUS = {
+  running: "the server works", waiting: "waiting for you", done: "ended", failed: "failed", cancelled: "cancelled",
+  answered: "answered", again: "called again",
+};
 const LATER = new Set(["answer", "retry"]);
 const CARDS = { retry: "answer", wait: "question", error: "result", silence: "result" };
 
@@ -51,7 +54,8 @@ function Leg({ frames, method }) {
   const got = frames.findLast(frame => frame.way === "received");
   const verb = /^[A-Z]+/.exec(sent.head ?? "")?.[0] ?? sent.via ?? "";
   return html`<details class="leg" onToggle=${event => setOpen(event.target.open)}>
-    <summary>What travelled: ${visible(verb)} ${gist(sent)}, ${size(sent.bytes)}${got ? ` → ${gist(got)}, ${size(got.bytes)}` : ""}${frames.length > 2 ? `, ${frames.length} messages` : ""}</summary>
+    <summary>What travelled: ${[`${visible(verb)} ${gist(sent)}, ${size(sent.bytes)}`, got && ` → ${gist(got)}, ${size(got.bytes)}`,
+      frames.length > 2 && `, ${frames.length} messages`].filter(Boolean).join("")}</summary>
     ${open ? html`<${Frames} frames=${frames} />` : ""}</details>`;
 }
 
@@ -68,13 +72,17 @@ function Forks({ call, round }) {
   const choose = how => { if (how === "answer") setOther(true); else void fork(call.id, { round: round.number, how }); setOpen(false); };
   return html`${forks.length || origin ? html`<nav class="seg" aria-label=${`Versions of round ${round.number}`}>
       ${origin ? html`<a href=${hrefOf("calls", origin.id, String(round.number))}>as it was</a>` : ""}
-      <a class="on" aria-current="true" href=${hrefOf("calls", call.id, String(round.number))}>${origin ? label({ about: origin.about, how: origin.how }) : "this one"}</a>
-      ${forks.map(each => html`<a href=${hrefOf(each.how === "era" ? "beside" : "calls", each.id, ...(each.how === "era" ? [] : [String(round.number)]))}>${label(each)}</a>`)}</nav>` : ""}
+      <a class="on" aria-current="true"
+        href=${hrefOf("calls", call.id, String(round.number))}>${origin ? label({ about: origin.about, how: origin.how }) : "this one"}</a>
+      ${forks.map(each => html`<a href=${each.how === "era" ? hrefOf("beside", each.id) : hrefOf("calls", each.id, String(round.number))}>
+        ${label(each)}</a>`)}</nav>` : ""}
     <button type="button" class="small forker" aria-expanded=${open} disabled=${model.busy.fork} onClick=${() => setOpen(!open)}>
-      <svg viewBox="0 0 16 16" width="14" height="14" fill="none" stroke="currentColor" stroke-width="1.6" aria-hidden="true"><path d="M8 15V9m0 0L3 5V1m5 8 5-4V1" /></svg> Fork here</button>
+      <svg viewBox="0 0 16 16" width="14" height="14" fill="none" stroke="currentColor" stroke-width="1.6"
+        aria-hidden="true"><path d="M8 15V9m0 0L3 5V1m5 8 5-4V1" /></svg> Fork here</button>
     ${open ? html`<ul class="menu">${Object.entries(FORKS).filter(([how]) => how in (call.can?.fork ?? {})).map(([how, [name, about]]) => {
       const can = call.can.fork[how];
-      return html`<li><button type="button" disabled=${can !== true} onClick=${() => choose(how)}><b>${name}</b><small>${can === true ? about : line(can)}</small></button></li>`;
+      return html`<li><button type="button" disabled=${can !== true}
+        onClick=${() => choose(how)}><b>${name}</b><small>${can === true ? about : line(can)}</small></button></li>`;
     })}</ul>` : ""}
     ${other ? html`<div class="another"><p class="soft">Another answer, in a conversation of its own:</p>
       <${Questions} call=${call} round=${round} given=${round.answers} sendName="Fork" onClose=${() => setOther(false)}
@@ -91,17 +99,20 @@ export function Differs({ call }) {
   const origin = model.calls[parent.id];
   const isEra = origin && origin.era !== call.era;
   return html`<section class="differs" aria-label="What differs">
-    <div class="row"><h2>${FORKS[parent.how]?.[0] ?? line(parent.how)}${parent.round ? `, from round ${parent.round}` : ""}</h2><span class="sp"></span>
+    <div class="row"><h2>${FORKS[parent.how]?.[0] ?? line(parent.how)}${parent.round ? `, from round ${parent.round}` : ""}</h2><span
+      class="sp"></span>
       ${model.route.kind === "beside" ? html`<a class="button" href=${hrefOf("calls", call.id, String(parent.round || 1))}>One at a time</a>`
         : html`<a class="button" href=${hrefOf("beside", call.id)}>Side by side</a>`}</div>
     ${parent.note ? html`<p class="soft">${line(parent.note, 500)}</p>` : ""}
     ${!differs ? html`<p class="soft">What differs is shown when both conversations have come as far.</p>`
       : differs.same || !differs.places?.length ? html`<p class="same">✓ Nothing differs.</p>` : html`
-      <p class="legend"><span class="e">- as it was${isEra ? `, ${line(origin.era)}` : ""}</span> <span class="a">+ here${isEra ? `, ${line(call.era)}` : ""}</span></p>
+      <p class="legend"><span class="e">- as it was${isEra ? `, ${line(origin.era)}` : ""}</span> <span
+        class="a">+ here${isEra ? `, ${line(call.era)}` : ""}</span></p>
       ${differs.places.map(place => html`<h3>Round ${place.round}: ${line(place.what)}</h3>
         ${place.text && !place.lines?.length && !place.changes?.length ? html`<${Words} as="p" text=${place.text} />` : ""}
         ${place.lines?.length ? html`<pre class="diff">${place.lines.map(row => html`<${Side} row=${row} />`)}</pre>` : ""}
-        ${place.changes?.length ? html`<div class="diff"><table class="paths"><thead><tr><th scope="col">where</th><th scope="col">as it was</th><th scope="col">here</th></tr></thead>
+        ${place.changes?.length ? html`<div class="diff"><table
+          class="paths"><thead><tr><th scope="col">where</th><th scope="col">as it was</th><th scope="col">here</th></tr></thead>
           <tbody>${place.changes.map(each => html`<tr><th scope="row" class="mono">${visible(each.path)}</th>
             ${cell("expected", each.kind === "unexpected", each.expected)}${cell("actual", each.kind === "missing", each.actual)}</tr>`)}</tbody></table></div>` : ""}`)}`}
   </section>`;
@@ -117,7 +128,8 @@ function Card({ step }) {
     ${step.text ? html`<${Words} as=${step.kind === "result" ? "pre" : "div"} text=${step.text} />` : ""}
     ${step.fields?.length ? html`<ul class="fields">${step.fields.map(field => html`<li><code>${line(field.name)}</code>
       <span class="about">${line(field.about)}${field.description ? ` — ${line(field.description)}` : ""}</span></li>`)}</ul>` : ""}
-    ${!has ? "" : kind === "answer" || kind === "call" ? html`<${Words} as="pre" cls="data" text=${pairs(step.data)} />` : html`<${Json} value=${step.data} />`}</div>`;
+    ${!has ? "" : kind === "answer" || kind === "call" ? html`<${Words} as="pre" cls="data" text=${pairs(step.data)} />` : html`<${Json}
+      value=${step.data} />`}</div>`;
 }
 const isPicture = block => /^(image|audio)\//.test(block?.mimeType ?? block?.resource?.mimeType ?? "") && (block.data ?? block.resource?.blob);
 function Extras({ result }) {
@@ -131,11 +143,13 @@ function Chips({ round, call }) {
   const { token, ran } = round;
   return html`<div class="chips">
     ${round.server_seconds ? html`<span class="chip">server ${duration(round.server_seconds)}</span>` : ""}
-    ${round.status === "waiting" ? html`<span class="chip you">waiting for you ${round.asked_at ? html`<${Ticking} from=${round.asked_at} />` : ""}</span>`
+    ${round.status === "waiting" ? html`<span class="chip you">waiting for you ${round.asked_at
+      ? html`<${Ticking} from=${round.asked_at} />` : ""}</span>`
       : round.person_seconds ? html`<span class="chip">you ${duration(round.person_seconds)}</span>` : ""}
     ${(ran?.ran ?? []).map(name => html`<span class="chip ran">step ${line(name)}: ran</span>`)}
     ${ran?.recalled?.length ? html`<span class="chip">recalled: ${ran.recalled.map(name => line(name)).join(", ")}</span>` : ""}
-    ${token ? html`<span class="chip">token ${size(token.bytes)}${round.status === "waiting" && token.opened?.expires ? html`, <${Ticking} until=${token.opened.expires} />` : ""}</span>` : ""}
+    ${token ? html`<span class="chip">token ${size(token.bytes)}${round.status === "waiting" && token.opened?.expires
+      ? html`, <${Ticking} until=${token.opened.expires} />` : ""}</span>` : ""}
     ${["cancelled", "failed"].includes(round.status) ? html`<span class="chip bad">${round.status}</span>` : ""}
     ${round.status === "running" ? html`<span class="chip ran">the server works</span>` : ""}</div>`;
 }
@@ -143,15 +157,21 @@ function Chips({ round, call }) {
 function Progress({ progress }) {
   if (!progress) return "";
   const told = [progress.message, progress.total ? `${progress.progress} of ${progress.total}` : progress.progress].filter(each => each !== undefined && each !== null).join(", ");
-  return html`<div class="progress"><progress value=${progress.total ? progress.progress : undefined} max=${progress.total ?? 1} aria-label="Progress"></progress> <span>${line(told)}</span></div>`;
+  return html`<div class="progress"><progress value=${progress.total ? progress.progress : undefined} max=${progress.total ?? 1}
+    aria-label="Progress"></progress> <span>${line(told)}</span></div>`;
 }
 
 function Round({ call, round, selected }) {
   const place = useRef(null);
   const asking = round.status === "waiting" && call.status === "waiting";
   const steps = (call.steps ?? []).filter(step => step.round - (LATER.has(step.kind) ? 1 : 0) === round.number && !(asking && step.kind === "question"));
-  const select = () => { if (!selected && model.route.kind === "calls") history.replaceState(null, "", hrefOf("calls", call.id, String(round.number))) ?? change({ route: { ...model.route, round: round.number } }); };
-  return html`<li class=${`round${asking ? " now" : ""}${selected ? " selected" : ""}`} id=${`round-${call.id}-${round.number}`} tabindex="-1" ref=${place}
+  const select = () => {
+    if (selected || model.route.kind !== "calls") return;
+    history.replaceState(null, "", hrefOf("calls", call.id, String(round.number)));
+    change({ route: { ...model.route, round: round.number } });
+  };
+  return html`<li class=${`round${asking ? " now" : ""}${selected ? " selected" : ""}`} id=${`round-${call.id}-${round.number}`}
+    tabindex="-1" ref=${place}
       aria-label=${`Round ${round.number}, ${STATUS[round.status] ?? round.status}`} onfocusin=${select} onClick=${select}>
     <span class="number" aria-hidden="true">${round.number}</span><${Chips} round=${round} call=${call} />
     ${steps.filter(step => !LATER.has(step.kind)).map(step => html`<${Card} step=${step} />`)}
@@ -160,7 +180,9 @@ function Round({ call, round, selected }) {
     <${Extras} result=${round.result} />
     ${["running", "done", "failed"].includes(round.status) ? html`<${Progress} progress=${round.progress} />` : ""}
     ${round.logs?.length ? html`<details class="leg"><summary>${count(round.logs.length, "log message")}</summary>
-      ${round.logs.map(entry => html`<div class="note"><code>${timeOf(entry.at)} ${line(entry.level)}</code> ${typeof entry.data === "string" ? html`<${Words} as="span" text=${entry.data} />` : html`<code>${compact(entry.data)}</code>`}</div>`)}</details>` : ""}
+      ${round.logs.map(entry => html`<div
+        class="note"><code>${timeOf(entry.at)} ${line(entry.level)}</code> ${typeof entry.data === "string" ? html`<${Words} as="span"
+        text=${entry.data} />` : html`<code>${compact(entry.data)}</code>`}</div>`)}</details>` : ""}
     <div class="foot"><${Leg} frames=${round.frames} method=${call.method} /><${Forks} call=${call} round=${round} /></div></li>`;
 }
 
@@ -193,12 +215,14 @@ function Exported({ call }) {
   const made = model.exported;
   if (made?.id !== call.id) return "";
   return html`<section class="exported" aria-label="What was saved or copied">
-    <div class="row"><b>${made.copied ? `✓ Copied as ${COPIES[made.what]}` : made.what in COPIES ? COPIES[made.what] : `✓ Saved as ${line(made.name)}`}</b><span class="sp"></span>
+    <div class="row"><b>${made.what in COPIES ? `${made.copied ? "✓ Copied as " : ""}${COPIES[made.what]}` : `✓ Saved as ${line(made.name)}`}</b>
+      <span class="sp"></span>
       ${made.text ? html`<button type="button" class="small" onClick=${() => download(made.name, made.text)}>Download</button>` : ""}
       <button type="button" class="quiet" aria-label="Close" onClick=${() => change({ exported: null })}>✕</button></div>
     ${made.note ? html`<p class="soft">${line(made.note, 500)}</p>` : ""}
     ${made.command ? html`<p>Answer it later: <code>${line(made.command)}</code></p>` : ""}
-    ${made.inbox ? html`<p><a href=${String(made.inbox).startsWith("/") ? made.inbox : "#/"}>It waits in the inbox</a></p>` : html`<${Words} as="pre" cls="data" text=${made.text} />`}</section>`;
+    ${made.inbox ? html`<p><a href=${String(made.inbox).startsWith("/") ? made.inbox : "#/"}>It waits in the inbox</a></p>` : html`<${Words}
+      as="pre" cls="data" text=${made.text} />`}</section>`;
 }
 
 function Keep({ call }) {
@@ -218,24 +242,30 @@ function Head({ call }) {
   const edit = () => { change({ drafts: { ...model.drafts, [`${kind}/${name}`]: call.params?.arguments ?? {} } }); go(kind, name); };
   const under = ["running", "waiting"].includes(call.status);
   return html`<header class="call"><h1><a href=${hrefOf(kind, name)}>${line(call.title)}</a></h1>
-    <span class="chip">${line(call.era)}</span><span class=${`chip ${{ done: "ran", failed: "bad", waiting: "you" }[call.status] ?? ""}`}>${STATUS[call.status] ?? line(call.status)}</span>
-    <span class="chip">server ${duration(call.server_seconds ?? 0)}</span>${call.person_seconds ? html`<span class="chip">you ${duration(call.person_seconds)}</span>` : ""}
+    <span class="chip">${line(call.era)}</span><span
+      class=${`chip ${{ done: "ran", failed: "bad", waiting: "you" }[call.status] ?? ""}`}>${STATUS[call.status] ?? line(call.status)}</span>
+    <span class="chip">server ${duration(call.server_seconds ?? 0)}</span>${call.person_seconds ? html`<span
+      class="chip">you ${duration(call.person_seconds)}</span>` : ""}
     <span class="sp"></span><div class="row">
-      ${under ? html`<button type="button" disabled=${call.can?.cancel !== true || model.busy.cancel} onClick=${() => giveUp(call.id)}>Give up</button>` : ""}
+      ${under ? html`<button type="button" disabled=${call.can?.cancel !== true || model.busy.cancel}
+        onClick=${() => giveUp(call.id)}>Give up</button>` : ""}
       ${kind === "resources" ? "" : html`<button type="button" onClick=${edit}>Edit</button>`}
       <button type="button" disabled=${model.busy.start} onClick=${() => callAgain(call)}>Call again</button>
       <button type="button" class="quiet" onClick=${() => forget(call.id)}>Forget</button></div></header>`;
 }
 
 export function Call({ call }) {
-  return html`<${Head} call=${call} /><${Differs} call=${call} /><${Talk} key=${call.id} call=${call} /><${Keep} call=${call} /><${Exported} call=${call} />`;
+  return html`<${Head} call=${call} /><${Differs} call=${call} /><${Talk} key=${call.id} call=${call} /><${Keep} call=${call} /><${Exported}
+    call=${call} />`;
 }
 
 export function Beside({ call }) {
   const origin = call.parent && model.calls[call.parent.id];
   if (!origin) return html`<${Call} call=${call} />`;
-  const column = (each, name) => html`<section aria-label=${`${name}, ${each.era}`}><h2><a href=${hrefOf("calls", each.id)}>${name}</a> <span class="chip">${line(each.era)}</span>
-    <span class=${`chip ${{ done: "ran", failed: "bad" }[each.status] ?? ""}`}>${STATUS[each.status] ?? line(each.status)}</span> <span class="chip">server ${duration(each.server_seconds ?? 0)}</span></h2>
+  const column = (each, name) => html`<section aria-label=${`${name}, ${each.era}`}><h2><a
+    href=${hrefOf("calls", each.id)}>${name}</a> <span class="chip">${line(each.era)}</span>
+    <span class=${`chip ${{ done: "ran", failed: "bad" }[each.status] ?? ""}`}>${STATUS[each.status] ?? line(each.status)}</span> <span
+      class="chip">server ${duration(each.server_seconds ?? 0)}</span></h2>
     <${Talk} key=${each.id} call=${each} /></section>`;
   return html`<header class="call"><h1>${line(call.title)}</h1><span class="soft">side by side</span></header><${Differs} call=${call} />
     <div class="columns">${column(origin, "As it was")}${column(call, FORKS[call.parent.how]?.[0] ?? line(call.parent.how))}</div>`;

@@ -15,7 +15,8 @@ function Token({ round, era }) {
   const { token } = round ?? {};
   if (!token) {
     return html`<h2>Token</h2><p class="soft">${!round ? "Make a call to see its token."
-      : `Round ${round.number} has no token: ${era < "2026" ? "in this era the server waits, and nothing travels but the question." : "no token is needed after the last round."}`}</p>`;
+      : `Round ${round.number} has no token: ${era < "2026" ? "in this era the server waits, and nothing travels but the question."
+        : "no token is needed after the last round."}`}</p>`;
   }
   const { opened } = token;
   const drift = asked => filled(asked?.drift) && asked.drift ? html` <b class="warn">drift ${asked.drift}</b>` : "";
@@ -25,13 +26,17 @@ function Token({ round, era }) {
     <table class="facts">
       ${!opened ? "" : html`
         ${filled(opened.flow) ? html`<${Row} name="flow"><code>${line(opened.flow)}</code><//>` : ""}
-        ${bound ? html`<${Row} name="bound to">${typeof bound === "string" ? line(bound) : html`${line(bound.method)} <b>${line(bound.name ?? bound.uri ?? "")}</b>, its arguments, ${bound.audience ? `audience ${line(bound.audience)}` : "no audience"}, ${bound.principal ? `principal ${line(bound.principal)}` : "no principal"}`}<//>` : ""}
+        ${bound ? html`<${Row} name="bound to">${typeof bound === "string" ? line(bound)
+          : html`${line(bound.method)} <b>${line(bound.name ?? bound.uri ?? "")}</b>, its arguments,
+            ${` ${bound.audience ? `audience ${line(bound.audience)}` : "no audience"}, ${bound.principal ? `principal ${line(bound.principal)}` : "no principal"}`}`}<//>` : ""}
         <${Row} name="answers">${filled(opened.answers) ? entries(answersOf(opened.answers)) : html`<span class="soft">none yet</span>`}<//>
         <${Row} name="steps">${filled(opened.steps) ? entries(opened.steps) : html`<span class="soft">none yet</span>`}<//>
-        ${filled(opened.asked) ? html`<${Row} name="asked">${Object.entries(opened.asked).map(([name, asked]) => html`<div><code>${line(name)}</code>${drift(asked)}</div>`)}<//>` : ""}
+        ${filled(opened.asked) ? html`<${Row}
+          name="asked">${Object.entries(opened.asked).map(([name, asked]) => html`<div><code>${line(name)}</code>${drift(asked)}</div>`)}<//>` : ""}
         ${filled(opened.state) ? html`<${Row} name="state"><${Json} value=${opened.state} cls="" /><//>` : ""}
         ${opened.expires ? html`<${Row} name="time"><${Ticking} until=${opened.expires} />, at ${timeOf(opened.expires)}<//>` : ""}`}
-      <${Row} name="size">${size(token.bytes)}${token.max_bytes ? html` of ${size(token.max_bytes)}<meter value=${token.bytes} max=${token.max_bytes} high=${token.max_bytes * .7} aria-label="Size of the token"></meter>` : ""}<//>
+      <${Row} name="size">${size(token.bytes)}${token.max_bytes ? html` of ${size(token.max_bytes)}<meter value=${token.bytes}
+        max=${token.max_bytes} high=${token.max_bytes * .7} aria-label="Size of the token"></meter>` : ""}<//>
     </table>
     ${token.text ? html`<details class="leg"><summary>As it travels</summary><${Words} as="pre" cls="data" text=${token.text} /></details>` : ""}`;
 }
@@ -54,7 +59,8 @@ function Safety({ call }) {
   const found = model.safety[call.id];
   return html`<h2>Replay safety</h2>
     <p class="soft">${can === true ? "Runs every round of this call twice, and once more on a fresh instance, and says what differs." : line(can ?? "", 500)}</p>
-    ${can === true ? html`<button type="button" disabled=${model.busy.safety} onClick=${() => checkSafety(call.id)}>${model.busy.safety ? "Checking…" : "Check replay safety"}</button>` : ""}
+    ${can === true ? html`<button type="button" disabled=${model.busy.safety}
+      onClick=${() => checkSafety(call.id)}>${model.busy.safety ? "Checking…" : "Check replay safety"}</button>` : ""}
     ${!found ? "" : html`<div class=${`verdict ${found.ok ? "ok" : "bad"}`}><b>${found.ok ? "✓ Safe to replay" : "✗ Not safe to replay"}</b>
       ${(found.findings ?? []).map(each => html`<div class="finding"><b>${line(each.title, 400)}</b><${Words} text=${each.text} /></div>`)}
       ${found.findings?.length ? "" : html`<${Words} text=${found.text} />`}</div>`}`;
@@ -63,7 +69,8 @@ function Safety({ call }) {
 const Notice = ({ notice }) => {
   const words = notice.text ?? notice.data ?? pairs(notice.params ?? {});
   return html`<li class=${`note ${notice.level ?? ""}`}><code>${timeOf(notice.at)}</code> <b>${line(notice.level ?? notice.method?.replace("notifications/", "") ?? "printed")}</b>
-    ${notice.logger ? ` ${line(notice.logger)}:` : ""} ${typeof words === "string" ? html`<${Words} as="span" text=${words} />` : html`<code>${line(compact(words), 1000)}</code>`}</li>`;
+    ${notice.logger ? ` ${line(notice.logger)}:` : ""} ${typeof words === "string" ? html`<${Words} as="span" text=${words} />`
+      : html`<code>${line(compact(words), 1000)}</code>`}</li>`;
 };
 function Log() {
   const [traffic, setTraffic] = useState(null);
@@ -73,10 +80,12 @@ function Log() {
       <label class="soft">from <select class="small" value=${level} onChange=${event => event.target.value && setLevel(event.target.value)}>
         <option value="">as it is</option>${LEVELS.map(each => html`<option value=${each}>${each}</option>`)}</select></label>
       <button type="button" class="quiet" disabled=${!shown.length} onClick=${() => change({ notices: [] })}>Clear</button></div>
-    ${shown.length ? html`<ul class="notices">${shown.map((notice, at) => html`<${Notice} key=${model.notices.length - at} notice=${notice} />`)}</ul>`
+    ${shown.length ? html`<ul class="notices">${shown.map((notice, at) => html`<${Notice}
+      key=${model.notices.length - at} notice=${notice} />`)}</ul>`
       : html`<p class="soft">Log messages and notifications of the server appear here.</p>`}
     <details class="leg" onToggle=${event => event.target.open && api("traffic").then(({ frames }) => setTraffic(frames), () => setTraffic([]))}>
-      <summary>Traffic outside of calls</summary>${traffic && html`<p class="soft">${count(traffic.length, "message")}</p><${Frames} frames=${traffic} />`}</details>`;
+      <summary>Traffic outside of calls</summary>${traffic && html`<p
+        class="soft">${count(traffic.length, "message")}</p><${Frames} frames=${traffic} />`}</details>`;
 }
 
 export function Details({ call }) {

@@ -120,7 +120,8 @@ function Truth(rules) {
   const { value, onChange, required, known } = rules;
   if (required || known.default !== undefined) {
     const { required: _, ...given } = attributes(rules);
-    return html`<label class="tick"><input type="checkbox" ...${given} checked=${value === true} onChange=${event => onChange(event.target.checked)} />
+    return html`<label class="tick"><input type="checkbox" ...${given} checked=${value === true}
+      onChange=${event => onChange(event.target.checked)} />
       <span aria-hidden="true">${value ? "yes" : "no"}</span></label>`;
   }
   return html`<${Choice} ...${rules} known=${{ ...known, enum: [true, false], enumNames: ["yes", "no"] }} />`;
@@ -130,7 +131,8 @@ function Choice(rules) {
   const { value, onChange, required, known } = rules;
   const choices = choicesOf(known);
   const at = choices.findIndex(([choice]) => compact(choice) === compact(value));
-  return html`<select ...${attributes(rules)} value=${at < 0 ? "" : String(at)} onChange=${event => onChange(event.target.value === "" ? undefined : choices[event.target.value][0])}>
+  return html`<select ...${attributes(rules)} value=${at < 0 ? "" : String(at)}
+    onChange=${event => onChange(event.target.value === "" ? undefined : choices[event.target.value][0])}>
     <option value="">${required ? "choose…" : "not given"}</option>
     ${choices.map(([, name], place) => html`<option value=${String(place)}>${line(name)}</option>`)}</select>`;
 }
@@ -166,10 +168,13 @@ function Entries({ known, root, value, onChange, id, depth, name }) {
       <input type="checkbox" id=${`${id}-${at}`} checked=${has(choice)} onChange=${() => toggle(choice)} /> ${line(shown)}</label>`)}</div>`;
   }
   const place = (at, item) => onChange(items.map((each, index) => index === at ? item ?? null : each));
-  return html`${items.map((item, at) => html`<div class="entry"><${Field} name=${`${at + 1}`} schema=${known.items} root=${root} value=${item ?? undefined}
+  return html`${items.map((item, at) => html`<div class="entry"><${Field} name=${`${at + 1}`} schema=${known.items} root=${root}
+    value=${item ?? undefined}
       onChange=${next => place(at, next)} id=${`${id}-${at}`} depth=${depth + 1} required=${true} />
-      <button type="button" class="quiet" aria-label=${`Remove entry ${at + 1} of ${line(name)}`} onClick=${() => onChange(items.filter((_, index) => index !== at))}>✕</button></div>`)}
-    <button type="button" class="small" onClick=${() => onChange([...items, initial(known.items, root) ?? null])}>Add an entry<span class="unseen"> to ${line(name)}</span></button>`;
+      <button type="button" class="quiet" aria-label=${`Remove entry ${at + 1} of ${line(name)}`}
+        onClick=${() => onChange(items.filter((_, index) => index !== at))}>✕</button></div>`)}
+    <button type="button" class="small" onClick=${() => onChange([...items, initial(known.items, root) ?? null])}>Add an entry<span
+      class="unseen"> to ${line(name)}</span></button>`;
 }
 
 function Pairs({ known, root, value, onChange, id, depth }) {
@@ -177,9 +182,12 @@ function Pairs({ known, root, value, onChange, id, depth }) {
   const [fresh, setFresh] = useState("");
   const put = entries => onChange(entries.length ? Object.fromEntries(entries) : undefined);
   const add = () => { if (fresh && !held.some(([name]) => name === fresh)) { put([...held, [fresh, initial(known.additionalProperties, root) ?? null]]); setFresh(""); } };
-  return html`${held.map(([name, item], at) => html`<div class="entry" key=${name}><${Field} name=${name} schema=${known.additionalProperties} root=${root}
-      value=${item ?? undefined} onChange=${next => put(held.map(each => each[0] === name ? [name, next ?? null] : each))} id=${`${id}-${at}`} depth=${depth + 1} required=${true} />
-      <button type="button" class="quiet" aria-label=${`Remove ${line(name)}`} onClick=${() => put(held.filter(each => each[0] !== name))}>✕</button></div>`)}
+  return html`${held.map(([name, item], at) => html`<div class="entry" key=${name}><${Field} name=${name}
+    schema=${known.additionalProperties} root=${root}
+      value=${item ?? undefined} onChange=${next => put(held.map(each => each[0] === name ? [name, next ?? null] : each))}
+        id=${`${id}-${at}`} depth=${depth + 1} required=${true} />
+      <button type="button" class="quiet" aria-label=${`Remove ${line(name)}`}
+        onClick=${() => put(held.filter(each => each[0] !== name))}>✕</button></div>`)}
     <div class="entry"><input value=${fresh} aria-label="Name of the new entry" placeholder="name" onInput=${event => setFresh(event.target.value)} />
       <button type="button" class="small" onClick=${add}>Add</button></div>`;
 }
@@ -214,7 +222,8 @@ export function RawJson({ value, onChange, rows = "8", ...rest }) {
     }
   };
   useEffect(() => { if (text && value === undefined) read(text); }, []);
-  return html`<textarea ref=${box} class="mono" rows=${rows} spellcheck=${false} placeholder="JSON" value=${text} ...${rest} onInput=${event => read(event.target.value)}></textarea>`;
+  return html`<textarea ref=${box} class="mono" rows=${rows} spellcheck=${false} placeholder="JSON" value=${text} ...${rest}
+    onInput=${event => read(event.target.value)}></textarea>`;
 }
 
 // The fields of an object's schema, or its JSON as text.

@@ -19,6 +19,8 @@ export function change(patch) {
   // Not within the event: a box that was just ticked would be drawn unticked before it can say so.
   setTimeout(() => { planned = false; draw(); });
 }
+// Before the next key is pressed: what a list shows is what Enter takes.
+export const changeNow = patch => { Object.assign(model, patch); draw(); };
 export const drawnBy = then => { draw = then; };
 
 // --- requests -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ const IMAGES = /^image\/(png|jpeg|gif|webp|avif)$/;
 export function Block({ block }) {
   const data = block?.data ?? block?.resource?.blob;
   const type = String(block?.mimeType ?? block?.resource?.mimeType ?? "");
-  if (typeof data === "string" && IMAGES.test(type)) return html`<img class="picture" alt=${`A picture, ${line(type)}`} src=${`data:${type};base64,${data}`} />`;
+  if (typeof data === "string" && IMAGES.test(type)) return html`<img class="picture" alt=${`A picture, ${line(type)}`}
+    src=${`data:${type};base64,${data}`} />`;
   if (typeof data === "string" && /^audio\/[\w.+-]+$/.test(type)) return html`<audio controls src=${`data:${type};base64,${data}`}></audio>`;
   if (typeof (block?.text ?? block?.resource?.text) === "string") return html`<${Words} text=${block.text ?? block.resource.text} />`;
   return html`<${Json} value=${block} />`;
@@ -38,10 +39,12 @@ function Sampling({ question, value, onChange, id, raw }) {
       ${systemPrompt ? html`<p><b>system</b><${Words} text=${systemPrompt} /></p>` : ""}
       ${messages.map(({ role, content }) => html`<div><b>${line(role)}</b>${blocks(content).map(block => html`<${Block} block=${block} />`)}</div>`)}
     </div>
-    <p class="soft">${maxTokens ? `At most ${line(maxTokens)} tokens.` : ""} ${Object.keys(rest).length ? html`Also: <code>${compact(rest)}</code>` : ""}</p>
+    <p class="soft">${maxTokens ? `At most ${line(maxTokens)} tokens.` : ""} ${Object.keys(rest).length
+      ? html`Also: <code>${compact(rest)}</code>` : ""}</p>
     ${raw || text === undefined ? html`<${RawJson} aria-label="The reply as JSON" value=${value} onChange=${onChange} />`
       : html`<div class="field"><label for=${id}>The model's reply</label><textarea id=${id} rows="3" required value=${text}
-          placeholder="Write the reply, or paste it" onInput=${event => onChange({ ...value, content: { type: "text", text: event.target.value } })}></textarea></div>
+          placeholder="Write the reply, or paste it"
+            onInput=${event => onChange({ ...value, content: { type: "text", text: event.target.value } })}></textarea></div>
         <div class="field"><label for=${`${id}-model`}>Model</label><input id=${`${id}-model`} value=${value.model}
           onInput=${event => onChange({ ...value, model: event.target.value })} /></div>`}`;
 }
@@ -53,7 +56,8 @@ function Roots({ value, onChange, id }) {
     ${roots.map((root, at) => html`<div class="entry"><div class="field"><label for=${`${id}-${at}`}>Root ${at + 1}</label>
       <input id=${`${id}-${at}`} type="url" required placeholder="file:///home/ada/project" value=${root.uri}
         onInput=${event => put(roots.map((each, index) => index === at ? { ...each, uri: event.target.value } : each))} /></div>
-      <button type="button" class="quiet" aria-label=${`Remove root ${at + 1}`} onClick=${() => put(roots.filter((_, index) => index !== at))}>✕</button></div>`)}
+      <button type="button" class="quiet" aria-label=${`Remove root ${at + 1}`}
+        onClick=${() => put(roots.filter((_, index) => index !== at))}>✕</button></div>`)}
     <button type="button" class="small" onClick=${() => put([...roots, { uri: "file:///" }])}>Add a root</button>`;
 }
 
@@ -70,7 +74,8 @@ function Address({ question }) {
   return html`<div class="address"><p>It wants you to open a page of <b class="host">${visible(url?.host || "no host")}</b></p>
     <code>${line(url?.href ?? text, 2000)}</code>
     ${doubts.map(doubt => html`<p class="warn">⚠ ${doubt}</p>`)}
-    ${safe ? html`<p><a class="button" href=${url.href} target="_blank" rel="noopener noreferrer">Open ${visible(url.host)} in a new tab ↗</a></p>` : ""}</div>`;
+    ${safe ? html`<p><a class="button" href=${url.href} target="_blank"
+      rel="noopener noreferrer">Open ${visible(url.host)} in a new tab ↗</a></p>` : ""}</div>`;
 }
 
 function Body(props) {
@@ -115,9 +120,11 @@ export function Questions({ call, round, given, send, sendName = "Answer", onClo
       <button class="main" disabled=${busy}>${one ? sendName : `${sendName} all ${entries.length}`} <kbd>Ctrl ⏎</kbd></button>
       <button type="button" disabled=${busy} onClick=${() => sendAll("decline")}>${refusable ? "Decline" : "Refuse"}${one ? "" : " all"}</button>
       ${refusable ? html`<button type="button" disabled=${busy} onClick=${() => sendAll("cancel")}>Cancel${one ? "" : " all"}</button>` : ""}
-      ${entries.every(([, question]) => ["url", "roots"].includes(kindOf(question))) ? "" : html`<label class="tick soft"><input type="checkbox" checked=${raw} onChange=${event => setRaw(event.target.checked)} /> as JSON</label>`}
+      ${entries.every(([, question]) => ["url", "roots"].includes(kindOf(question))) ? "" : html`<label class="tick soft"><input
+        type="checkbox" checked=${raw} onChange=${event => setRaw(event.target.checked)} /> as JSON</label>`}
       <span class="sp"></span>
       ${onClose ? html`<button type="button" class="quiet" onClick=${onClose}>Close</button>`
-        : call.can?.later === true ? html`<button type="button" class="quiet" disabled=${model.busy.later} onClick=${() => later(call.id)}>Leave for later</button>` : ""}
+        : call.can?.later === true ? html`<button type="button" class="quiet" disabled=${model.busy.later}
+          onClick=${() => later(call.id)}>Leave for later</button>` : ""}
     </div></form>`;
 }

@@ -14,7 +14,7 @@ const escape = letter => {
 };
 export const visible = text => String(text ?? "").replace(ODD, escape);
 export const line = (text, most = 200) => {
-  const whole = visible(text).replace(/\s+/g, " ").trim();
+  const whole = visible(String(text ?? "").slice(0, 4 * most)).replace(/\s+/g, " ").trim();
   return whole.length > most ? `${whole.slice(0, most)}…` : whole;
 };
 
