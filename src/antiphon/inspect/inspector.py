@@ -117,6 +117,9 @@ class Inspector:
         """Connect anew; a server that we started is started again, with the same keys."""
         async with self._opening:
             self._state("connecting")
+            for call in list(self._calls.values()):
+                if not call.is_modern:
+                    await call.cancel("The server was restarted, and the older era keeps a call in its process")
             await self._close()
             self._main = self._instance(self._era)
             try:
@@ -382,6 +385,7 @@ class Inspector:
         given = answers or round_.answers
         if given is None or (how == "answer" and answers is None):
             raise Unfit("Say what to answer: this round has no answer yet" if given is None else "Say what to answer")
+        self._check_room()
         instance = await self._another(call.revision) if how == "fresh" else call.instance
         parent = Parent(id=id_, round=number, how=how)
         if round_.pending is None:
@@ -457,8 +461,7 @@ class Inspector:
         return call
 
     def _new(self, instance: Instance, method: str, params: JsonObject, parent: Parent | None) -> Call:
-        if sum(not call.is_over for call in self._calls.values()) >= MOST_UNDER_WAY:
-            raise Unfit(f"{MOST_UNDER_WAY} calls are under way or wait: answer or give up some of them first")
+        self._check_room()
         self._last += 1
         keys = self._keys(instance)
         call = Call(f"c{self._last}", instance, method, params, keys=keys, changed=self._moved, parent=parent)
@@ -471,6 +474,10 @@ class Inspector:
             del self._calls[old.id]
             self.feed.tell("gone", {"id": old.id})
         return call
+
+    def _check_room(self) -> None:
+        if sum(not call.is_over for call in self._calls.values()) >= MOST_UNDER_WAY:
+            raise Unfit(f"{MOST_UNDER_WAY} calls are under way or wait: answer or give up some of them first")
 
     def _moved(self, call: Call) -> None:
         self.feed.tell("call", summary_of(call))
