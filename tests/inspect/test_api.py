@@ -486,6 +486,8 @@ async def test_calls_are_remembered_without_their_secrets(tmp_path):
         assert past["rounds"][2]["result"] == call["rounds"][2]["result"]
         assert "make it again" in (await api.fork(past, "twice", status=409))["error"]
         assert (await api.begin())["id"] == "c3"
+        await api("/api/calls/c3", verb="DELETE")
+        await api("/api/calls/c3", verb="DELETE", status=404)
         await api("/api/calls", verb="DELETE")
         assert (await api("/api/state"))["calls"] == []
 

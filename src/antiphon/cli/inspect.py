@@ -98,6 +98,8 @@ def inspect_command(
         )
     except (ValueError, TypeError) as fault:
         raise click.UsageError(str(fault)) from None
+    if address.is_everywhere and not allow_host:
+        click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
     secret = secrets.token_urlsafe(32)
     app = InspectApp(inspector, secret=secret, hosts=[*address.names, *allow_host], user=getuser())
     sockets = listen(address)

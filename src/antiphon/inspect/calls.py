@@ -20,7 +20,7 @@ from antiphon.rounds.token import SealBroken
 from antiphon.testing.report.conversation import conversation
 from antiphon.testing.transcript import Turn
 from antiphon.types import JsonObject
-from antiphon.wire.revisions import METHODS
+from antiphon.wire.revisions import METHODS, REVISION
 
 Status = Literal["running", "waiting", "answered", "again", "done", "failed", "cancelled"]
 How = Literal["answer", "twice", "spoiled", "expired", "fresh", "era"]
@@ -372,7 +372,9 @@ def _ran(call: Call, place: int) -> JsonObject:
     round_ = call.rounds[place]
     before = call.rounds[place - 1].opened if place else None
     steps = set[str]() if before is None else {*before.steps}
-    answered = dict.fromkeys(key for earlier in call.rounds[:place] for key in earlier.answers or {})
+    # The older era keeps the call open: nothing runs again.
+    earlier_rounds = call.rounds[:place] if call.revision == REVISION else []
+    answered = dict.fromkeys(key for earlier in earlier_rounds for key in earlier.answers or {})
     after = round_.opened
     return {
         "ran": [] if after is None else [name for name in after.steps if name not in steps],

@@ -1,6 +1,5 @@
 """The history: calls of this run and of earlier ones, in a file that only the user can read, without secrets."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -33,6 +32,8 @@ class History:
         self._server = server
         self.past: dict[str, PastCall] = {}
         """The calls of earlier runs, by id."""
+        self._written: dict[str, str] = {}
+        """All calls as they are written, by id, the oldest first."""
 
     async def recall(self) -> int:
         """Read the calls of earlier runs; return the number of the last one."""
@@ -40,19 +41,27 @@ class History:
             with suppress(AntiphonError, msgspec.MsgspecError, KeyError, RecursionError):
                 found = msgspec.json.decode(await self._keep.get(self._server) or "[]", type=list[PastCall])
                 self.past = {past.summary["id"]: past for past in found[-_MOST_CALLS:]}
+        self._written = {id_: compact(past) for id_, past in self.past.items()}
         numbers = (id_.removeprefix("c") for id_ in self.past)
         return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
-    async def remember(self, calls: Iterable[PastCall]) -> None:
-        """Write down the calls of earlier runs, and these; the newest, if they are too many."""
+    def add(self, call: PastCall) -> None:
+        """Take a call that is over, in place of what was known of it; the oldest calls go, if they are too many."""
         if self._keep is None:
             return
-        kept = [*self.past.values(), *calls][-_MOST_CALLS:]
-        texts = [compact(_without_secrets(msgspec.to_builtins(past))) for past in kept]
-        while texts and sum(map(len, texts)) > _MOST_CHARACTERS:
-            del texts[0]
-        with suppress(AntiphonError, OSError):
-            await self._keep.put(self._server, f"[{','.join(texts)}]")
+        self._written[call.summary["id"]] = compact(_without_secrets(msgspec.to_builtins(call)))
+        while len(self._written) > _MOST_CALLS or sum(map(len, self._written.values())) > _MOST_CHARACTERS:
+            del self._written[next(iter(self._written))]
+
+    def drop(self, id_: str) -> bool:
+        """Forget a call; return whether it was of an earlier run."""
+        self._written.pop(id_, None)
+        return self.past.pop(id_, None) is not None
+
+    async def save(self) -> None:
+        if self._keep is not None:
+            with suppress(AntiphonError, OSError):
+                await self._keep.put(self._server, f"[{','.join(self._written.values())}]")
 
 
 def is_secret(name: object) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,6 +42,8 @@ _RARELY: Final = 0.05
 """Seconds at least between two events of one call's progress."""
 _LONG: Final = 86_400.0
 """Seconds since which an expired token is over."""
+_FILE: Final = re.compile(r"(?<=\.py):[\w.]+$")
+"""The name of the Server in a file."""
 _NO_TOKEN: Final = "The older era has no token: the server keeps the call open instead"  # noqa: S105 -- a sentence
 
 
@@ -108,11 +111,15 @@ class Inspector:
             for call in self._calls.values():
                 await call.cancel()
             await self._close()
+            await self._history.save()
 
     async def restart(self) -> None:
         """Connect anew; a server that we started is started again, with the same keys."""
         async with self._opening:
             self._state("connecting")
+            for call in list(self._calls.values()):
+                if not call.is_modern:
+                    await call.cancel("The server was restarted, and the older era keeps a call in its process")
             await self._close()
             self._main = self._instance(self._era)
             try:
@@ -176,7 +183,7 @@ class Inspector:
 
     def _changed_at(self) -> int:
         try:
-            return 0 if self.spot.file is None else Path(self.spot.file).stat().st_mtime_ns
+            return 0 if self.spot.file is None else Path(_FILE.sub("", self.spot.file)).stat().st_mtime_ns
         except OSError:
             return 0
 
@@ -329,13 +336,14 @@ class Inspector:
         return self._started(await self.in_era(era), method, params)
 
     async def forget(self, id_: str) -> None:
-        call = self._calls.pop(id_, None)
-        if call is None and self._history.past.pop(id_, None) is None:
+        if id_ in self._calls:
+            await self._calls[id_].cancel()
+            self._calls.pop(id_, None)
+            self._history.drop(id_)
+        elif not self._history.drop(id_):
             raise Absent(f"There is no call {id_}")
-        if call is not None:
-            await call.cancel()
         self.feed.tell("gone", {"id": id_})
-        await self._remember()
+        await self._history.save()
 
     async def forget_all(self) -> None:
         for id_ in [*self._calls, *self._history.past]:
@@ -377,6 +385,7 @@ class Inspector:
         given = answers or round_.answers
         if given is None or (how == "answer" and answers is None):
             raise Unfit("Say what to answer: this round has no answer yet" if given is None else "Say what to answer")
+        self._check_room()
         instance = await self._another(call.revision) if how == "fresh" else call.instance
         parent = Parent(id=id_, round=number, how=how)
         if round_.pending is None:
@@ -452,8 +461,7 @@ class Inspector:
         return call
 
     def _new(self, instance: Instance, method: str, params: JsonObject, parent: Parent | None) -> Call:
-        if sum(not call.is_over for call in self._calls.values()) >= MOST_UNDER_WAY:
-            raise Unfit(f"{MOST_UNDER_WAY} calls are under way or wait: answer or give up some of them first")
+        self._check_room()
         self._last += 1
         keys = self._keys(instance)
         call = Call(f"c{self._last}", instance, method, params, keys=keys, changed=self._moved, parent=parent)
@@ -467,6 +475,10 @@ class Inspector:
             self.feed.tell("gone", {"id": old.id})
         return call
 
+    def _check_room(self) -> None:
+        if sum(not call.is_over for call in self._calls.values()) >= MOST_UNDER_WAY:
+            raise Unfit(f"{MOST_UNDER_WAY} calls are under way or wait: answer or give up some of them first")
+
     def _moved(self, call: Call) -> None:
         self.feed.tell("call", summary_of(call))
         if not call.is_over:
@@ -476,11 +488,8 @@ class Inspector:
             self._soon(fresh.close())
         if self.status == "lost" and call.instance is self._main and call.status == "done":
             self._soon(self._back())
-        self._soon(self._remember())
-
-    async def _remember(self) -> None:
-        over = [call for call in self._calls.values() if call.is_over]
-        await self._history.remember(PastCall(summary_of(call), self.shown(call.id)) for call in over)
+        self._history.add(PastCall(summary_of(call), self.shown(call.id)))
+        self._soon(self._history.save())
 
 
 async def _quietly(work: Any) -> None:
