@@ -148,6 +148,7 @@ def _why(address: Address, fault: OSError) -> str:
     "--workers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="The number of processes."
 )
 @click.option("--url", metavar="URL", help="The public URL, for a server that is protected by Protected().")
+@click.option("--health", is_flag=True, help="Answer /healthz and /readyz, for load balancers.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file changes.")
 @click.option("--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all).")
 @click.option(
@@ -171,6 +172,7 @@ def serve_command(
     path: str,
     workers: int,
     url: str | None,
+    health: bool,
     reload: bool,
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
@@ -202,7 +204,7 @@ def serve_command(
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    options = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
+    options = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy, "health": health}
     job = Job(target=parse_server(target), options=options)
     if address.is_everywhere and not allow_host:
         click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)

@@ -1,6 +1,6 @@
 // A conversation as a picture: a rail of rounds, and in each what was asked, answered, run, and sent.
 import { html, useEffect, useRef, useState } from "./preact.js";
-import { callAgain, change, download, fork, forget, giveUp, go, hrefOf, model, take } from "./model.js";
+import { callAgain, change, download, fork, forget, giveUp, go, hrefOf, model, refresh, take } from "./model.js";
 import { Block, Questions } from "./questions.js";
 import { clock, compact, count, duration, Json, line, pairs, size, timeOf, visible, Words } from "./text.js";
 
@@ -65,17 +65,23 @@ function Forks({ call, round }) {
   const [open, setOpen] = useState(false);
   const [other, setOther] = useState(false);
   const isSole = call.rounds.length === 1 && round.status === "done";
-  if (round.status !== "answered" && !isSole) return "";
   const forks = (call.forks ?? []).filter(each => (each.round || 1) === round.number);
   const origin = call.parent && (call.parent.round || 1) === round.number ? call.parent : null;
-  const label = each => line(each.about) || FORKS[each.how]?.[0] || line(each.how);
+  // Another answer is named by what was answered, once the fork is here.
+  const label = (how, other) => {
+    const given = how === "answer" ? Object.values(other?.rounds.find(each => each.number === round.number)?.answers ?? {}) : [];
+    const values = given.flatMap(each => each?.content && each.action ? Object.values(each.content) : [each?.action ?? "another answer"]);
+    return values.length ? line(values.map(each => typeof each === "string" ? each : compact(each)).join(", "), 60) : FORKS[how]?.[0] ?? line(how);
+  };
+  useEffect(() => { forks.filter(each => each.how === "answer" && !model.calls[each.id]).forEach(each => void refresh(each.id)); }, [forks.length]);
+  if (round.status !== "answered" && !isSole) return "";
   const choose = how => { if (how === "answer") setOther(true); else void fork(call.id, { round: round.number, how }); setOpen(false); };
   return html`${forks.length || origin ? html`<nav class="seg" aria-label=${`Versions of round ${round.number}`}>
       ${origin ? html`<a href=${hrefOf("calls", origin.id, String(round.number))}>as it was</a>` : ""}
       <a class="on" aria-current="true"
-        href=${hrefOf("calls", call.id, String(round.number))}>${origin ? label({ about: origin.about, how: origin.how }) : "this one"}</a>
+        href=${hrefOf("calls", call.id, String(round.number))}>${origin ? label(origin.how, call) : "this one"}</a>
       ${forks.map(each => html`<a href=${each.how === "era" ? hrefOf("beside", each.id) : hrefOf("calls", each.id, String(round.number))}>
-        ${label(each)}</a>`)}</nav>` : ""}
+        ${label(each.how, model.calls[each.id])}</a>`)}</nav>` : ""}
     <button type="button" class="small forker" aria-expanded=${open} disabled=${model.busy.fork} onClick=${() => setOpen(!open)}>
       <svg viewBox="0 0 16 16" width="14" height="14" fill="none" stroke="currentColor" stroke-width="1.6"
         aria-hidden="true"><path d="M8 15V9m0 0L3 5V1m5 8 5-4V1" /></svg> Fork here</button>

@@ -113,7 +113,7 @@ export function Questions({ call, round, given, send, sendName = "Answer", onClo
         ${off ? "" : html`<${Body} question=${question} value=${drafts[key]} id=${id} raw=${raw}
           onChange=${value => setDrafts(before => ({ ...before, [key]: value }))} />`}
         ${one ? "" : html`<div class="seg" role="radiogroup" aria-label=${`What to do about ${line(key)}`}>
-          ${["accept", "decline", "cancel"].map(action => html`<label><input type="radio" name=${id} checked=${(actions[key] ?? "accept") === action}
+          ${(["form", "url"].includes(kind) ? ["accept", "decline", "cancel"] : ["accept", "refuse"]).map(action => html`<label><input type="radio" name=${id} checked=${(actions[key] ?? "accept") === action}
             onChange=${() => setActions({ ...actions, [key]: action })} /><span>${action}</span></label>`)}</div>`}</div>`;
     })}
     <div class="row buttons">
