@@ -134,6 +134,8 @@ async def test_a_fork_with_another_answer_shows_what_differs(program):
         differs = tab.locator(".differs")
         await expect(differs).to_contain_text("Lisbon")
         await expect(differs).to_contain_text("Kyoto")
+        await expect(tab.locator(".foot .seg").first).to_contain_text("Kyoto, 3")
+        await expect(tab.locator(".offers .on")).to_contain_text("another answer")
         await differs.get_by_role("link", name="Side by side").click()
         await expect(tab.locator(".columns .card.result")).to_have_count(2)
         assert await overflow(tab) == 0

@@ -305,6 +305,7 @@ def summary_of(call: Call) -> JsonObject:
         "started": call.started,
         "rounds": len(call.rounds),
         "parent": None if call.parent is None else call.parent.id,
+        "how": None if call.parent is None else call.parent.how,
         "failed": failed,
     }
 

@@ -74,7 +74,7 @@ const Notice = ({ notice }) => {
 };
 function Log() {
   const [traffic, setTraffic] = useState(null);
-  const level = model.state.log_level ?? "";
+  const level = model.state.level ?? "";
   const shown = model.notices.slice(-100).reverse();
   return html`<div class="row"><h2>Log</h2><span class="sp"></span>
       <label class="soft">from <select class="small" value=${level} onChange=${event => event.target.value && setLevel(event.target.value)}>

@@ -281,7 +281,7 @@ export const subscribe = (uri, on) => act("subscribe", async () => {
 });
 export const setLevel = level => act("level", async () => {
   const set = await api("log-level", { body: { level } });
-  change({ state: { ...model.state, log_level: set.level } });
+  change({ state: { ...model.state, level: set.level } });
 });
 export const forget = id => act("forget", async () => {
   await api(id ? `calls/${encodeURIComponent(id)}` : "calls", { method: "DELETE" });
