@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from antiphon.oauth.identity import Identity
     from antiphon.server.dispatch import Principal, Service
     from antiphon.transports.asgi import Endpoint
+    from antiphon.transports.http_client import Response
+    from antiphon.transports.stdio_client import Process
 
 Legacy: TypeAlias = Literal["sessions", "stateless", "reject"]
 """How clients of earlier revisions are served over HTTP."""
@@ -99,12 +101,13 @@ def connect(
     versions: Sequence[str] = (),
     patience: float = PROBING,
     on_stray_line: Callable[[str], None] | None = None,
+    watched: "WatchedKinds | None" = None,
 ) -> Link:
     """The link to a target; nothing is opened yet.
 
     ``versions`` are those that the server is known to speak. A server in a process of its own is asked for them first,
     where nothing is known, and has ``patience`` seconds to say. ``on_stray_line`` is called with every line of its
-    output that is no message; default: log a warning.
+    output that is no message; default: log a warning. ``watched`` sees all that travels.
     """
     if era not in {"auto", REVISION, "legacy", *OLDER}:
         raise ValueError(f"era must be 'auto', 'legacy' or a revision such as {REVISION!r}, got {era!r}")
@@ -113,18 +116,20 @@ def connect(
     choice = _Choice(era, versions, patience)
     if isinstance(target, str) and target.startswith(("http://", "https://")):
         url = target
-        from antiphon.transports.http_client import HttpLink
+        from antiphon.transports.http_client import HttpLink, Response
 
+        response = Response if watched is None else watched.response
         return choice.link(
-            lambda: HttpLink(url, headers=headers, auth=auth),
-            lambda revision: _older().to_url(url, headers=headers, auth=auth, revision=revision),
+            lambda: HttpLink(url, headers=headers, auth=auth, kind=response),
+            lambda revision: _older().to_url(url, headers=headers, auth=auth, revision=revision, kind=response),
             key=url,
         )
     command = _command(target)
     if command is not None:
         from antiphon.transports.stdio_client import ChildLink
 
-        child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line)
+        process = None if watched is None else watched.process
+        child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line, kind=process)
         return choice.link(
             lambda: child,
             lambda revision: _older().to_child(child, revision=revision),
@@ -145,6 +150,13 @@ def connect(
                 return older
             return Memory(target, identity=identity)
     raise TypeError(f"Client() takes a URL, a command, a server's file, a Server or a Link, got {target!r}")
+
+
+class WatchedKinds(NamedTuple):
+    """Classes for the connections and processes of a link that see what travels."""
+
+    response: "type[Response]"
+    process: "type[Process]"
 
 
 class _Choice(NamedTuple):

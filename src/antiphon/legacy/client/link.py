@@ -33,6 +33,7 @@ from antiphon.wire.revisions import LATEST, LOG_LEVEL, REVISIONS
 if TYPE_CHECKING:
     from antiphon.oauth.identity import Identity
     from antiphon.server.dispatch import Service
+    from antiphon.transports.http_client import Response
 
 T = TypeVar("T")
 VISIT = 5.0
@@ -261,13 +262,14 @@ def to_url(
     headers: Mapping[str, str] | None = None,
     auth: Authorizer | None = None,
     revision: str | None = None,
+    kind: "type[Response] | None" = None,
 ) -> LegacyLink:
     """Over streamable HTTP."""
     from antiphon.legacy.client.http import HttpTransport
-    from antiphon.transports.http_client import HttpLink
+    from antiphon.transports.http_client import HttpLink, Response
 
     def connect(receiver: Receiver) -> Transport:
-        calls, aside = (HttpLink(url, headers=headers, auth=auth) for _ in range(2))
+        calls, aside = (HttpLink(url, headers=headers, auth=auth, kind=kind or Response) for _ in range(2))
         return HttpTransport(calls, aside, receiver)
 
     return LegacyLink(connect, revision=revision)
