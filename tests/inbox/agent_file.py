@@ -1,9 +1,8 @@
-"""An agent in a process of its own: `agent_file.py STORE call | result TICKET | answer TICKET NUMBER TIME | serve`."""
+"""An agent in a process of its own: `agent_file.py STORE call | result TICKET | answer TICKET NUMBER | serve`."""
 
 import asyncio
 import json
 import sys
-import time
 
 from antiphon import Accepted, AlreadyAnswered, Client, Context, Inbox, InputNeeded, Seal, Server
 from antiphon.cli.stores import open_store
@@ -24,9 +23,11 @@ async def call(inbox):
             return needed.ticket
 
 
-async def answer(inbox, ticket, number, moment):
+async def answer(inbox, ticket, number):
     await inbox.rows.get(ticket)
-    await asyncio.sleep(float(moment) - time.time())
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.readline)
     try:
         row = await inbox.answer(ticket, {"seats": Accepted(int(number))}, by=f"person {number}")
         return json.dumps({"won": True, "by": row.answered_by})

@@ -16,7 +16,7 @@ from antiphon.cli.stores import open_store
 from antiphon.client.inbox import Inbox
 from antiphon.client.results import Pending
 from antiphon.errors import CallTimeout
-from antiphon.escaping import compact, counted, line, shortened, visible, visible_json
+from antiphon.escaping import compact, counted, line, moment, shortened, visible, visible_json
 from antiphon.inbox.rows import Row
 from antiphon.inbox.widgets import is_elicitation, summary
 from antiphon.stores.store import Store
@@ -99,8 +99,8 @@ def show_command(ctx: click.Context, *, ticket: str, store: str | None, output: 
         "Call": f"{row.method} {row.name}",
         "Arguments": compact(row.arguments) if row.arguments else "",
         "On behalf of": row.on_behalf or "",
-        "Since": _time(row.since),
-        "Until": _time(row.until),
+        "Since": moment(row.since),
+        "Until": moment(row.until),
         "Who may answer": row.who or "",
         "Warning": row.warning or "",
     }
@@ -108,7 +108,7 @@ def show_command(ctx: click.Context, *, ticket: str, store: str | None, output: 
         if fact:
             click.echo(f"{name + ':':16}{line(shortened(fact, letters=_LETTERS, lines=50))}")
     for given in row.given:
-        click.echo(f"{'Answered:':16}round {given.round} by {line(given.by)}, {_time(given.at)}")
+        click.echo(f"{'Answered:':16}round {given.round} by {line(given.by)}, {moment(given.at)}")
     for key, request in row.questions.items():
         click.echo(f"\n{line(key)}: {visible(shortened(summary(request), letters=_LETTERS, lines=50))}")
 
@@ -228,7 +228,7 @@ def _about(row: Row) -> str:
         line(row.name) + (f" ({line(row.server)})" if row.server else ""),
         f"for {line(row.who)}" if row.who else "",
         f"on behalf of {line(row.on_behalf)}" if row.on_behalf else "",
-        f"until {_time(row.until)}",
+        f"until {moment(row.until)}",
     ]
     return ", ".join(filter(None, parts))
 
@@ -243,7 +243,3 @@ def _plain(row: Row) -> JsonObject:
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -215,6 +215,7 @@ class Client:
 
     @property
     def is_open(self) -> bool:
+        """Whether calls can be made: inside ``async with``."""
         return self._requests.is_open
 
     async def discover(self) -> Discovery:

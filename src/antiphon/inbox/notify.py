@@ -5,12 +5,11 @@ import inspect
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import TypeAlias
 
 import msgspec
 
-from antiphon.escaping import line, shortened
+from antiphon.escaping import line, moment, shortened
 from antiphon.http.client import ConnectionLost, Pool, ResponseBroken, proxy_for
 from antiphon.inbox.rows import Row
 
@@ -60,12 +59,11 @@ class Notice:
             str((request.get("params") or {}).get("message") or request["method"]) for request in row.questions.values()
         ]
         words = " / ".join(line(shortened(text, letters=_LETTERS, lines=20)) for text in asked[:3])
-        until = datetime.fromtimestamp(row.until, UTC).strftime("%Y-%m-%d %H:%M UTC")
         parts = [
             f"{line(row.name)}{f' ({line(row.server)})' if row.server else ''} asks: {words}",
             f"For {line(row.who)}." if row.who else "",
             f"On behalf of {line(row.on_behalf)}." if row.on_behalf else "",
-            f"Until {until}.",
+            f"Until {moment(row.until)}.",
             self.address(row.id) or f"Ticket {row.id}",
         ]
         # Slack reads <...> as links and mentions, which a server must not make.

@@ -23,7 +23,7 @@ from antiphon.errors import (
     TicketUnknown,
     TicketWithdrawn,
 )
-from antiphon.escaping import counted, line
+from antiphon.escaping import counted, line, moment
 from antiphon.http.exchange import Receive, Scope, Send
 from antiphon.inbox import widgets
 from antiphon.inbox.rows import Row, Rows
@@ -312,8 +312,8 @@ def _state(row: Row) -> str:
 
 
 def _time(seconds: float) -> str:
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f'<time datetime="{moment.isoformat(timespec="seconds")}">{moment.strftime("%Y-%m-%d %H:%M UTC")}</time>'
+    exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return f'<time datetime="{exact}">{moment(seconds)}</time>'
 
 
 def _whole(request: _Request, person: _Person | None, title: str, body: str) -> str:
