@@ -128,7 +128,7 @@ def _spot(server: ServerTarget, text: str, headers: dict[str, str], timeout: flo
         file=server.text if is_file else None,
         folder=server.folder or (os.getcwd() if server.command is not None else None),  # noqa: PTH109 -- a text
         headers=headers,
-        env={} if server.command is None else {**shared_key(), **getattr(server, "env", {})},
+        env={} if server.command is None else {**shared_key(), **server.env},
         versions=server.versions,
         timeout=timeout,
     )
