@@ -34,6 +34,7 @@ LAYERS = [
     "client",
     "auth",
     "workers",
+    "bridge",
     "app",
     "testing",
     "cli",

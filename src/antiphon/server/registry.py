@@ -196,6 +196,21 @@ class Registry:
         entry = tables.get(method, {}).get(name)
         return None if entry is None else entry.handler
 
+    def names(self) -> dict[str, list[str]]:
+        """The names that are taken, by kind."""
+        return {
+            "tool": list(self._tools),
+            "prompt": list(self._prompts),
+            "resource": [*self._resources, *self._templates],
+        }
+
+    def offers(self, method: str, name: str) -> bool:
+        """Whether a tool, prompt or resource is this server's own."""
+        if Registry.handler_of(self, method, name) is not None:
+            return True
+        templates = (entry.template for entry in self._templates.values()) if method == "resources/read" else ()
+        return any(template is not None and template.match(name) is not None for template in templates)
+
     def _page(self, kind: str, key: str, items: Iterable[object], cursor: object, size: int | None) -> JsonObject:
         """A list, or a page of it: a cursor is the key of the last item before the page."""
         listed = self._listed.get(kind)

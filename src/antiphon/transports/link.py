@@ -29,6 +29,8 @@ class Caller(NamedTuple):
     """Takes the notifications that belong to no request."""
     clock: Callable[[object, bool], None] = _ignore_time
     """Stops (False) or starts (True) the server's time for the request of this id, while a question is answered."""
+    apart: bool = True
+    """Whether ``answer`` takes what may be asked by several calls. Else one of those calls asks it, or the next one."""
 
 
 class Attempt(Protocol):

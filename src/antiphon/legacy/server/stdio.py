@@ -56,7 +56,7 @@ class LegacyPipe(Dialect):
         try:
             jsonrpc.check(message)
             if message["method"] == "initialize":
-                return self._open(message)
+                return await self._open(message)
         except ProtocolError as fault:
             return encode(jsonrpc.error(jsonrpc.id_of(message), fault))
         session = self._session
@@ -80,12 +80,12 @@ class LegacyPipe(Dialect):
         self._pushes.give_up()
         self._service.subscriptions.leave(self)
 
-    def _open(self, message: Message) -> bytes:
+    async def _open(self, message: Message) -> bytes:
         if self._session is not None:
             raise InvalidRequest("There is a session on this pipe already")
         self._session = opened(message, _PIPE)
         self._service.subscriptions.join(self)
-        return self._dispatcher.welcome(message, self._session)
+        return await self._dispatcher.welcome(message, self._session)
 
 
 class _PipeChannel(PushChannel):
