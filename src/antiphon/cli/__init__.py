@@ -11,6 +11,7 @@ from antiphon import __version__
 __all__ = ["main"]
 
 COMMANDS: Final = {
+    "bridge": "Serve any server to any client, old or new.",
     "call": "Call a server's tool, and answer what it asks.",
     "init-tests": "Write a test suite for what a server offers.",
     "keygen": "Print a key for sealing tokens.",
