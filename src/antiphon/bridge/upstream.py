@@ -226,6 +226,7 @@ class Upstream:
             answers = {"inputResponses": params.get("inputResponses") or {}}
             result = await self._waiting.resume(waiting, answers, hear or (lambda _: None), self._store)
         else:
+            params.pop("inputResponses", None)  # answers to nothing that was asked
             result = await self._send(connection, call, params, hear)
             if result.get("resultType") == "input_required" and call.revision == REVISION:
                 result = await self._wait(connection, call.method, params, result)

@@ -1,5 +1,6 @@
 """``antiphon bridge``: serve servers of either era to clients of either era."""
 
+import itertools
 import os
 import re
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from antiphon import __version__, eras
+from antiphon import __version__
 from antiphon.app import Server
 from antiphon.bridge.connections import connector
 from antiphon.bridge.upstream import Upstream
@@ -29,6 +30,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9-]+")
 @click.command("bridge")
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @header_option
+@click.option("--era", default="auto", metavar="ERA", help="The protocol to the server: auto, legacy, or a revision.")
 @click.option("--redis", metavar="URL", help="Share waiting calls and sessions with other instances.")
 @click.option(
     "--record", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Record what the server says."
@@ -40,6 +42,7 @@ def bridge_command(
     *,
     targets: tuple[str, ...],
     header: tuple[str, ...],
+    era: str,
     redis: str | None,
     record: Path | None,
     http: bool,
@@ -62,7 +65,7 @@ def bridge_command(
     antiphon bridge crm=https://crm.example.com/mcp wiki="python wiki.py"
     """
     if not http:
-        refuse_http_options(ctx, "header", "redis", "record")
+        refuse_http_options(ctx, "header", "era", "redis", "record")
     named = named_targets(targets)
     if header and len(named) > 1:
         raise click.UsageError("--header can only be used with one TARGET: mcp.json has headers for each server")
@@ -70,7 +73,7 @@ def bridge_command(
         raise click.UsageError("--record can only be used with one TARGET")
     server = Server("antiphon-bridge", version=__version__, store=_store(redis))
     for prefix, target in named.items():
-        connect = _connector(target, read_headers(header, target), record)
+        connect = _connector(target, read_headers(header, target), era, record)
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
         address = Address(host=host, port=port, path=path)
@@ -106,36 +109,33 @@ def _name(target: ServerTarget) -> str:
     return _UNFIT.sub("-", stem).strip("-")[:32] or "server"
 
 
-def _connector(target: ServerTarget, headers: dict[str, str], record: Path | None) -> Callable[[], Link]:
-    if record is not None:
-        return _recorder(target, headers, record)
-    auth = auth_for(target.target, headers)
-    return connector(
-        target.target, headers=headers, auth=auth, env=os.environ, cwd=target.folder, versions=target.versions
-    )
-
-
-def _recorder(target: ServerTarget, headers: dict[str, str], file: Path) -> Callable[[], Link]:
-    """Record the conversation with a server; each further session with an old one goes into a file of its own."""
-    from antiphon.testing.cassette.links import Recorder
-
-    count = 0
-
-    def connect() -> Link:
-        nonlocal count
-        count += 1
-        auth = auth_for(target.target, headers)
-        link = eras.connect(
+def _connector(target: ServerTarget, headers: dict[str, str], era: str, record: Path | None) -> Callable[[], Link]:
+    try:
+        connect = connector(
             target.target,
             headers=headers,
-            auth=None if auth is None else auth.for_server(target.text, era="auto"),
+            auth=auth_for(target.target, headers),
             env=os.environ,
             cwd=target.folder,
             versions=target.versions,
+            era=era,
         )
-        return Recorder(link, file if count == 1 else file.with_stem(f"{file.stem}-{count}"), headers=headers)
+    except ValueError as fault:
+        raise click.UsageError(str(fault)) from None
+    return connect if record is None else _recorder(connect, record, headers)
 
-    return connect
+
+def _recorder(connect: Callable[[], Link], file: Path, headers: dict[str, str]) -> Callable[[], Link]:
+    """Record the conversation with a server; each further session with an old one goes into a file of its own."""
+    from antiphon.testing.cassette.links import Recorder
+
+    count = itertools.count(1)
+
+    def recorded() -> Link:
+        number = next(count)
+        return Recorder(connect(), file if number == 1 else file.with_stem(f"{file.stem}-{number}"), headers=headers)
+
+    return recorded
 
 
 def _store(url: str | None) -> "Store | None":

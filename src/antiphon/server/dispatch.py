@@ -531,6 +531,8 @@ class Service(Registry):
             return self._page(kind, key, items, cursor, self._page_size)
 
         page = await self.mounts.listed(run, own) if self.mounts else own(run.call.params.get("cursor"))
+        if self.mounts.info is not None:
+            page["_meta"] = {SERVER_INFO: self.mounts.info}
         return deepcopy(page) if self._middleware else page  # a middleware may change what it sees
 
     async def _relays(self, call: Call) -> bool:
