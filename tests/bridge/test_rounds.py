@@ -5,11 +5,11 @@ import logging
 
 import pytest
 from conversing import Tapped, asker, bridged, upstream
-from redis_server import start_redis
 
 from antiphon import Accepted, Client, Complete, MemoryStore, Pending, Refused, Seal, eras
 from antiphon.bridge import waiting
 from antiphon.stores.redis import RedisStore
+from redis_server import start_redis
 
 KEYS = ["a key of thirty-two letters or so"]
 

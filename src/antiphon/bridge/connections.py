@@ -138,7 +138,12 @@ class Connections:
     """The open connections to one server. They are opened when they are needed, and again when it was away."""
 
     def __init__(
-        self, label: str, connect: Callable[[], Link], opened: Callable[[Connection], None], *, single: bool = False
+        self,
+        label: str,
+        connect: Callable[[], Link],
+        opened: Callable[[Connection, bool], None],
+        *,
+        single: bool = False,
     ) -> None:
         self._label = label
         self._connect = connect
@@ -182,6 +187,7 @@ class Connections:
         except (CallFailed, TimeoutError) as fault:
             await connection.close()
             why = str(fault) or f"it did not start within {OPENING:g} seconds"
+            self._again = monotonic() + FIRST_WAIT
             raise self._down(f"The server {self._label!r} cannot be reached: {why}", call) from None
         except BaseException:
             await connection.close()
@@ -193,10 +199,11 @@ class Connections:
         else:  # another client was faster
             await connection.close()
             return self._shared
-        if self._fault is not None:
+        was_away = self._fault is not None
+        if was_away:
             log.warning("the server %r is back", self._label)
-        self._fault, self._wait = None, FIRST_WAIT
-        self._opened(connection)
+        self._fault, self._wait, self._again = None, FIRST_WAIT, 0.0
+        self._opened(connection, was_away)
         return connection
 
     def lost(self, connection: Connection, why: CallFailed, call: Call) -> Unreachable:
@@ -211,7 +218,6 @@ class Connections:
         if self._fault is None:
             log.warning("%s", text)
         self._fault = text
-        self._again = monotonic() + FIRST_WAIT
         if self._reviving is None or self._reviving.done():
             self._reviving = asyncio.ensure_future(self._revive(call))
         return Unreachable(text)
@@ -270,4 +276,3 @@ async def quietly(label: str, changes: AsyncGenerator[Change], hear: Callable[[C
                 hear(change)
     except (CallFailed, Disconnected) as fault:
         log.info("the server %r tells of no changes: %s", label, fault)
-

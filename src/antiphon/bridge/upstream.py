@@ -264,13 +264,13 @@ class Upstream:
 
     # --- changes --------------------------------------------------------------------------------------------------
 
-    def _opened(self, connection: Connection) -> None:
+    def _opened(self, connection: Connection, was_away: bool) -> None:
         """Hear of changes on a new connection, and tell what is new about the server."""
         able = connection.discovery.capabilities
         before, self._features = self._features, frozenset(name for name in _ALL if name in able)
         self._uris = None
         self._service.offer(self._features)
-        if before is not None or not self._service.is_running:
+        if was_away or before not in {None, self._features}:
             for kind in self._features - {"completions"}:
                 self._service.changed(kind)  # type: ignore[arg-type] -- one of them
         wanted = {kind: bool(_part(able, kind, "listChanged")) for kind in ("tools", "prompts", "resources")}
