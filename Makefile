@@ -1,12 +1,14 @@
 # Needs Python 3.11 or later and make; everything else comes into .venv by itself.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 PY := $(VENV)/bin/python
+# The versions that were tried last, see `make lock`; `make LOCK= ...` takes the newest.
+LOCK ?= $(wildcard dev.lock)
 # One more than there are cores: many tests wait for a process or a clock.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + max(2, os.cpu_count() or 2))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test heavy check conformance bench docs fuzz clean
+.PHONY: help demo test heavy check conformance bench docs fuzz coverage dist lock clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,14 +36,28 @@ bench: $(VENV)/.ready ## measure against the official server and a bare ASGI app
 	$(PY) benchmarks/run.py
 	$(PY) benchmarks/suites.py
 
-docs: $(VENV)/.ready ## run every code block of the documentation
-	$(PY) -m pytest -q tests/docs
+docs: $(VENV)/.ready ## run every code block of the documentation, and build the site into build/site
+	$(PY) -m pytest -q -n $(WORKERS) tests/docs -m "not heavy"
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 
 fuzz: $(VENV)/.ready ## try a million spoiled tokens
 	$(PY) scripts/fuzz.py
 
+coverage: $(VENV)/.ready ## measure which lines the everyday tests run; fails below the floor in pyproject.toml
+	$(PY) -m coverage erase
+	$(PY) -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile -m "not heavy"
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage report --skip-covered --sort=cover | tail -40
+
+dist: $(VENV)/.ready ## build the wheel and the sdist into dist
+	rm -rf dist
+	$(PY) -m build
+
+lock: $(VENV)/.ready ## write what is installed into dev.lock, which the next installation takes
+	$(PY) -m pip freeze --exclude-editable > dev.lock
+
 clean: ## remove what make made
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results dist build
+	rm -rf $(VENV) .venv-* .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results dist build
 
 # What users install, which is all that the demo needs.
 $(VENV)/.installed: pyproject.toml
@@ -55,5 +71,5 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.ready: $(VENV)/.installed
 	@echo "Installing the tools and the peers of the tests into $(VENV), once: this takes a minute or two"
 	@$(PY) -m pip install --help | grep -q -e '--group' || $(PY) -m pip install -q --upgrade 'pip>=25.1'
-	$(PY) -m pip install --disable-pip-version-check --group dev
+	$(PY) -m pip install --disable-pip-version-check --group dev $(if $(LOCK),-c $(LOCK))
 	@touch $@

@@ -104,7 +104,7 @@ def say(text: str) -> None:
 
 # --- the answers: from the user at the terminal, or prepared ones ----------------------------------------------------
 
-PREPARED = {"trip": {"city": "Kyoto"}, "confirm": {"confirm": True}}
+PREPARED: dict[str, dict[str, Any]] = {"trip": {"city": "Kyoto"}, "confirm": {"confirm": True}}
 
 
 def prepared_answer(question: Elicitation) -> Accepted[dict[str, Any]]:

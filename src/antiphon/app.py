@@ -32,6 +32,7 @@ class Server(Service):
         session_ttl: float = 1800,
         max_sessions: int = 10_000,
         event_buffer: int = 1024,
+        health: bool = False,
     ) -> Endpoint:
         """A plain ASGI application that serves MCP at ``path``, or wherever it is mounted.
 
@@ -42,6 +43,9 @@ class Server(Service):
         ``legacy`` says how clients of 2025-11-25 and before are served: in sessions, without ("stateless": they cannot
         be asked anything), or not at all. A session ends after ``session_ttl`` seconds without use; ``event_buffer``
         is the number of events kept for a client that lost its stream.
+
+        ``health`` adds two pages for load balancers: ``/healthz`` (the process answers) and ``/readyz`` (it takes
+        requests, and its store answers).
         """
         return eras.asgi(
             self,
@@ -55,6 +59,7 @@ class Server(Service):
             session_ttl=session_ttl,
             max_sessions=max_sessions,
             event_buffer=event_buffer,
+            health=health,
         )
 
     def mount(
@@ -100,6 +105,7 @@ class Server(Service):
         session_ttl: float = 1800,
         max_sessions: int = 10_000,
         event_buffer: int = 1024,
+        health: bool = False,
     ) -> None:
         """Serve until told to stop: standard streams, or streamable HTTP at ``http://host:port/path``.
 
@@ -123,6 +129,7 @@ class Server(Service):
             "session_ttl": session_ttl,
             "max_sessions": max_sessions,
             "event_buffer": event_buffer,
+            "health": health,
         }
         if workers == 1:
             from antiphon.transports import serve  # brings the HTTP server

@@ -39,6 +39,7 @@ def asgi(
     event_buffer: int = 1024,
     principal: "Principal | None" = None,
     fallback: "Application | None" = None,
+    health: bool = False,
     **options: Any,
 ) -> "Endpoint":
     """The ASGI application of a service; further options are those of Endpoint."""
@@ -46,7 +47,12 @@ def asgi(
 
     if legacy not in {"sessions", "stateless", "reject"}:
         raise ValueError(f"legacy must be 'sessions', 'stateless' or 'reject', got {legacy!r}")
-    options |= {"principal": principal or service.principal, "fallback": fallback or service.fallback}
+    fallback = fallback or service.fallback
+    if health:
+        from antiphon.transports.health import HealthPages
+
+        fallback = HealthPages(service, fallback)
+    options |= {"principal": principal or service.principal, "fallback": fallback}
     if legacy == "reject" or not _has_legacy():
         return Endpoint(service, **options)
     from antiphon.legacy.server.http import LegacyHttp

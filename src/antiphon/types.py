@@ -80,6 +80,7 @@ class Image(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> "Image":
+        """Read a file; the end of its name says the type."""
         return cls(Path(path).read_bytes(), _guessed(path, "image/png"))
 
 
@@ -93,6 +94,7 @@ class Audio(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> "Audio":
+        """Read a file; the end of its name says the type."""
         return cls(Path(path).read_bytes(), _guessed(path, "audio/wav"))
 
 
@@ -161,10 +163,12 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     @classmethod
     def user(cls, content: "str | MessageContent | list[MessageContent]") -> "Message":
+        """Return a message of the user's."""
         return cls("user", content)
 
     @classmethod
     def assistant(cls, content: "str | MessageContent | list[MessageContent]") -> "Message":
+        """Return a message of the model's."""
         return cls("assistant", content)
 
 
@@ -307,6 +311,7 @@ class Sample(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="came
 
     @property
     def text(self) -> str:
+        """The model's words, without other content."""
         blocks = self.content if isinstance(self.content, list) else [self.content]
         return "".join(block.text for block in blocks if isinstance(block, Text))
 
@@ -319,6 +324,7 @@ class Accepted(Struct, Generic[T_co], frozen=True):
     __bool__ = _ANSWER_TRUTH
 
     def unwrap(self) -> T_co:
+        """Return the value."""
         return self.value
 
 
@@ -329,6 +335,7 @@ class Declined(Struct, frozen=True):
     __bool__ = _ANSWER_TRUTH
 
     def unwrap(self) -> Any:
+        """Raise ToolError: the user declined."""
         raise UserRefused("decline")
 
 
@@ -339,6 +346,7 @@ class Cancelled(Struct, frozen=True):
     __bool__ = _ANSWER_TRUTH
 
     def unwrap(self) -> Any:
+        """Raise ToolError: the user closed the question."""
         raise UserRefused("cancel")
 
 

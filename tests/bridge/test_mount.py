@@ -63,7 +63,7 @@ async def test_the_token_is_the_outer_server_s_and_bound_to_the_outer_name():
     app.mount("two", crm([]))
     async with asker(app) as client, asker(inner) as alone:
         pending = await client.begin("tools/call", name="one_sell", arguments={"count": 1})
-        answers = dict.fromkeys(pending.questions, {"action": "accept", "content": {"confirm": True}})
+        answers = {key: {"action": "accept", "content": {"confirm": True}} for key in pending.questions}
         for other, name in ((client, "two_sell"), (alone, "sell")):
             moved = type(pending)(
                 method=pending.method,

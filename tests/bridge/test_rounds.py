@@ -123,7 +123,7 @@ async def test_an_answer_finds_the_instance_that_holds_the_call(stores):
             pending = await other.resume(pending, dict.fromkeys(pending.questions, answer))
         assert isinstance(pending, Pending)
         assert [question["method"] for question in pending.questions.values()] == ["roots/list"]
-        pending = await client.resume(pending, dict.fromkeys(pending.questions, {"roots": [{"uri": "file:///x"}]}))
+        pending = await client.resume(pending, {key: {"roots": [{"uri": "file:///x"}]} for key in pending.questions})
         said = {"role": "assistant", "content": {"type": "text", "text": "Hi"}, "model": "m"}
         done = await other.resume(pending, dict.fromkeys(pending.questions, said))
     assert done.result.text == "Eve accept True file:///x Hi"

@@ -177,7 +177,7 @@ async def test_a_server_that_is_killed_while_a_call_waits_says_so_when_it_is_ans
         pending = await client.begin("tools/call", name="ask", arguments={})
         os.kill(process["pid"], signal.SIGKILL)
         with pytest.raises(Refused, match="went away before it had answered"):
-            await client.resume(pending, dict.fromkeys(pending.questions, {"action": "decline"}))
+            await client.resume(pending, {key: {"action": "decline"} for key in pending.questions})
         assert (await client.call_tool("pid")).structured != process
 
 

@@ -22,6 +22,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    for name in ("one", "two", "shop"):  # which another test in this process may have left behind
+        monkeypatch.delitem(sys.modules, name, raising=False)
     known = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - known:

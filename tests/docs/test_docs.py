@@ -4,7 +4,7 @@ What a page may hold:
 
 ```python              is executed, in one module for each page; ``await`` is allowed at the top level
 ```python title="x.py"  the same, and saved in the page's folder for the commands that follow
-```python of="x.py"     is a part of that file, word for word; a test on the page runs the file
+```python of="x.py"     is a part of that file, word for word; a test runs the file. So are nginx, ini, dockerfile, yaml
 ```text                is what the block before printed, or the error that it raised
 ```json                is compared by the test that follows; with a title, it is saved for the commands instead
 ```yaml title="x.yaml"  is saved in the page's folder for the commands that follow
@@ -46,7 +46,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCE = "https://github.com/antiphon-mcp/antiphon/blob/main/"
 PICTURES = {"", "mermaid"}
-KNOWN = {"python", "text", "json", "yaml", "console", "sh", "test", *PICTURES}
+FILES = {"nginx", "ini", "dockerfile"}
+"""Files of other programs, parts of which are shown."""
+KNOWN = {"python", "text", "json", "yaml", "console", "sh", "test", *PICTURES, *FILES}
 READERS_COMMANDS = {"pip", "make", "git", "cd", "python3"}
 PATIENCE = 30.0
 
@@ -110,7 +112,7 @@ class Run:
         if "title" in block.options:
             (self.folder / block.options["title"]).write_text(block.body)
         match block.kind:
-            case "python" if "of" in block.options:
+            case _ if "of" in block.options or block.kind in FILES:
                 whole = (ROOT / block.options["of"]).read_text()
                 assert block.body in whole, f"{block.place} is not in {block.options['of']}"
             case "python" if "no-run" not in block.options:
@@ -322,7 +324,7 @@ def test_json_is_compared_by_the_test_that_follows() -> None:
 
 
 def test_yaml_is_saved_for_what_follows() -> None:
-    assert [block.place for block in ALL if block.kind == "yaml" and "title" not in block.options] == []
+    assert [block.place for block in ALL if block.kind == "yaml" and not {"title", "of"} & block.options.keys()] == []
 
 
 def test_commands_for_the_reader_are_ones_that_exist() -> None:

@@ -52,6 +52,7 @@ def bridge_command(
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
     legacy: Legacy,
+    health: bool,
 ) -> None:
     """Serve the server at TARGET to any client, old or new.
 
@@ -77,7 +78,8 @@ def bridge_command(
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
         address = Address(host=host, port=port, path=path)
-        serve_endpoint(server.asgi(**endpoint_options(address, allow_host, allow_origin, legacy)), address)
+        options = endpoint_options(address, allow_host, allow_origin, legacy, health=health)
+        serve_endpoint(server.asgi(**options), address)
     else:
         if os.isatty(0):
             click.echo("Serving on standard streams. Pass --http to serve over HTTP.", err=True)

@@ -155,6 +155,7 @@ _HTTP_OPTIONS: Final = (
         show_default=True,
         help="How to serve clients of 2025-11-25 and earlier.",
     ),
+    click.option("--health", is_flag=True, help="Answer /healthz and /readyz, for load balancers."),
 )
 
 
@@ -166,7 +167,7 @@ def http_options(function: F) -> F:
 
 
 def endpoint_options(
-    address: Address, allow_host: tuple[str, ...], allow_origin: tuple[str, ...], legacy: Legacy
+    address: Address, allow_host: tuple[str, ...], allow_origin: tuple[str, ...], legacy: Legacy, *, health: bool
 ) -> dict[str, Any]:
     """The options of ``asgi()`` that these options make."""
     if not address.path.startswith("/"):
@@ -174,7 +175,8 @@ def endpoint_options(
     if address.is_everywhere and not allow_host:
         click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    return {"path": address.path, "allowed_hosts": hosts, "allowed_origins": origins, "legacy": legacy}
+    about = {"path": address.path, "legacy": legacy, "health": health}
+    return {**about, "allowed_hosts": hosts, "allowed_origins": origins}
 
 
 @click.command("serve")
@@ -196,6 +198,7 @@ def serve_command(
     path: str,
     workers: int,
     url: str | None,
+    health: bool,
     reload: bool,
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
@@ -224,7 +227,7 @@ def serve_command(
             raise click.BadParameter(str(fault), param_hint="'--url'") from None
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
-    options = endpoint_options(address, allow_host, allow_origin, legacy)
+    options = endpoint_options(address, allow_host, allow_origin, legacy, health=health)
     job = Job(target=parse_server(target), options=options)
     if reload:
         _serve_reloading(job, address)

@@ -35,10 +35,12 @@ class Bearer:
         return "Bearer(...)"
 
     def for_server(self, url: str, *, era: str = "auto", patience: float | None = None) -> "Bearer":  # noqa: ARG002 -- the same for all
+        """Return what authorizes the requests to one server."""
         check_secure(url)
         return self
 
     def attempt(self, *, signs_in: bool = True) -> "_BearerAttempt":  # noqa: ARG002 -- nothing to sign in for
+        """Return the headers of a request, and whether a refusal may be tried again."""
         return _BearerAttempt(self._source)
 
 
@@ -157,6 +159,7 @@ class OAuth(_SignsIn):
         )
 
     async def goal(self, server: str, era: str) -> Goal:
+        """Return what a sign-in at this server is to reach."""
         client = None
         if self._client_id is not None:
             secret = None if self._secret is None else await read_source(self._secret)
@@ -164,6 +167,7 @@ class OAuth(_SignsIn):
         return Goal(server, self._person, self.issuer, client, self.scopes, self.dpop, era == "2025-03-26")
 
     def visiting(self) -> Visiting | None:
+        """Return how a person gets to a page and back."""
         if self._visit is None:
             return None
         if isinstance(self._visit, str):
@@ -200,6 +204,7 @@ class ClientCredentials(_SignsIn):
         self.account = f"client {client_id} {issuer or ''}".strip()
 
     async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002 -- the same in every era
+        """Return what a sign-in at this server is to reach."""
         if self._secret is None:
             client = Registration(client_id=self._client_id, method="private_key_jwt")
         else:
@@ -207,6 +212,7 @@ class ClientCredentials(_SignsIn):
         return Goal(server, Program(), self.issuer, client, self.scopes, self.dpop)
 
     async def sign(self, step: Sign) -> str:
+        """Return a signed assertion that this client is who it says."""
         from antiphon.oauth.jose import assertion  # few clients sign
 
         key = await asyncio.to_thread(self._key.read_bytes) if isinstance(self._key, Path) else self._key
@@ -238,6 +244,7 @@ class Workload(_SignsIn):
         self.account = f"workload {client_id or ''} {issuer or ''}".strip()
 
     async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002 -- the same in every era
+        """Return what a sign-in at this server is to reach."""
         client = None if self._client_id is None else Registration(client_id=self._client_id)
         return Goal(server, Assertion(await read_source(self._token)), self.issuer, client, self.scopes, self.dpop)
 
@@ -275,6 +282,7 @@ class Enterprise(_SignsIn):
         self._client = (client_id, client_secret)
 
     async def goal(self, server: str, era: str) -> Goal:  # noqa: ARG002 -- the same in every era
+        """Return what a sign-in at this server is to reach."""
         endpoint, id_token, client_id, secret = self._idp
         grant = IdentityExchange(
             endpoint, await read_source(id_token), client_id, None if secret is None else await read_source(secret)

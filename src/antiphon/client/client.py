@@ -175,6 +175,7 @@ class Client:
 
     @property
     def era(self) -> Literal["modern", "legacy"]:
+        """``"legacy"`` with a server of 2025-11-25 or before, which has sessions; else ``"modern"``."""
         return "legacy" if self._link.stateful else "modern"
 
     @property
@@ -183,6 +184,7 @@ class Client:
         return self._requests.server
 
     async def discover(self) -> Discovery:
+        """Ask which revisions the server speaks and what it can do. A fresh answer is kept."""
         found: Discovery = typed(await self._requests.cached("server/discover", {}), Discovery, "server/discover")
         return found
 
@@ -193,12 +195,15 @@ class Client:
         return Pages(self._requests.tools)
 
     def list_prompts(self) -> Pages[Prompt]:
+        """The server's prompts: ``await`` for a list, ``async for`` one by one."""
         return Pages(lambda: self._requests.listed("prompts/list", "prompts", Prompt))
 
     def list_resources(self) -> Pages[Resource]:
+        """The server's resources: ``await`` for a list, ``async for`` one by one."""
         return Pages(lambda: self._requests.listed("resources/list", "resources", Resource))
 
     def list_resource_templates(self) -> Pages[ResourceTemplate]:
+        """The server's resource templates: ``await`` for a list, ``async for`` one by one."""
         return Pages(lambda: self._requests.listed("resources/templates/list", "resourceTemplates", ResourceTemplate))
 
     # --- calls ----------------------------------------------------------------------------------------------------

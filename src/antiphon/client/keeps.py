@@ -36,11 +36,17 @@ class Keep(Protocol):
 
     lasting: bool
 
-    async def get(self, key: str) -> str | None: ...
+    async def get(self, key: str) -> str | None:
+        """Return what is kept under a name, or None."""
+        ...
 
-    async def put(self, key: str, value: str) -> None: ...
+    async def put(self, key: str, value: str) -> None:
+        """Keep a value under a name, in place of any other."""
+        ...
 
-    async def drop(self, key: str) -> None: ...
+    async def drop(self, key: str) -> None:
+        """Forget what is kept under a name."""
+        ...
 
     def alone(self, key: str) -> AbstractAsyncContextManager[None]:
         """Wait until no other user of the keep is alone with this key."""

@@ -20,6 +20,7 @@ class Discovery(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def server(self) -> Implementation | None:
+        """Who the server says it is."""
         return implementation(self.meta.get(SERVER_INFO))
 
 
@@ -36,6 +37,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
+        """The text of the result, its blocks joined by line breaks."""
         return "\n".join(block.text for block in self.content if isinstance(block, Text))
 
 
@@ -57,6 +59,7 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
+        """The text of the resource, its parts joined by line breaks."""
         return "\n".join(item.text for item in self.contents if item.text is not None)
 
 
@@ -91,10 +94,12 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
 
     def to_json(self) -> str:
+        """Return the call as JSON. Keep it safe: with the token in it, anyone can go on with the call."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Pending":
+        """Read what ``to_json`` wrote; raise ValueError if it is something else."""
         try:
             made = msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError) as fault:

@@ -83,6 +83,7 @@ class Question:
 
     @property
     def params(self) -> JsonObject:
+        """The parameters of the request, as the protocol has them."""
         return self._params
 
     @property
@@ -106,6 +107,7 @@ class Question:
         return named
 
     def to_wire(self) -> JsonObject:
+        """Return the request, as the protocol has it."""
         return {"method": self.method, "params": self.params}
 
     def read(self, raw: object) -> Any:

@@ -61,9 +61,13 @@ class StateTooLarge(ValueError):
 class Codec(Protocol):
     """The interface of an object that replaces `Seal` and `SignedState`."""
 
-    def seal(self, payload: bytes, /) -> str: ...
+    def seal(self, payload: bytes, /) -> str:
+        """Return a token for these bytes."""
+        ...
 
-    def open(self, token: str, /) -> bytes: ...
+    def open(self, token: str, /) -> bytes:
+        """Return the bytes of a token; raise any exception if it is not one of ours."""
+        ...
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -239,6 +243,7 @@ class Seal:
 
     @property
     def has_keys(self) -> bool:
+        """Whether keys were given."""
         return self._first is not None
 
     def with_keys(self, keys: str | bytes | Sequence[str | bytes]) -> "Seal":
@@ -246,6 +251,7 @@ class Seal:
         return Seal(keys, ttl=self.ttl, audience=self.audience, single_use=self.single_use, max_bytes=self.max_bytes)
 
     def seal(self, payload: bytes, *, bound_to: bytes, now: float, ttl: float | None = None, entropy: bytes) -> str:
+        """Return a token for these bytes."""
         if self._first is None:
             raise ValueError(_NO_KEYS)
         flags, packed = _pack(payload, self.max_bytes * _INFLATION)
@@ -259,6 +265,7 @@ class Seal:
         return _VERSION + _armour(head + entropy + sealed)
 
     def open(self, token: str, *, bound_to: bytes, now: float) -> Opened:
+        """Return what a token holds; raise SealBroken if it is forged, expired or bound to something else."""
         text = _ascii(token, self.max_bytes)
         if not text.startswith(_VERSION_BYTES):
             raise SealBroken("wrong version" if re.match(rb"ap\d+\.", text) else "malformed")
@@ -362,6 +369,7 @@ class SignedState:
         return True
 
     def seal(self, payload: bytes, *, bound_to: bytes, now: float, ttl: float | None = None, entropy: bytes) -> str:
+        """Return a signed token that can be read."""
         expires = now + (self.ttl if ttl is None else _positive(ttl))
         claims = _write_claims.encode(_Claims(exp=expires, id=_fresh(entropy).hex()))
         body = claims + b"\n" + payload
@@ -373,6 +381,7 @@ class SignedState:
         return f"{text}.{_mac(key, bound_to, text.encode('ascii')).decode('ascii')}"
 
     def open(self, token: str, *, bound_to: bytes, now: float) -> Opened:
+        """Return what a token holds; raise SealBroken if its signature or its time is wrong."""
         text, dot, mac = _ascii(token, self.max_bytes).partition(b".")
         if not dot:
             raise SealBroken("malformed")

@@ -105,16 +105,19 @@ class Context(Generic[State]):
 
     @property
     def server(self) -> Host:
+        """The server that runs the handler."""
         return self._run.server
 
     # --- the call -------------------------------------------------------------------------------------------------
 
     @property
     def request_id(self) -> int | str:
+        """The id of the request, as the client chose it. Each round has another."""
         return self._run.call.id
 
     @property
     def method(self) -> str:
+        """The request's method, such as ``"tools/call"``."""
         return self._run.call.method
 
     @property
@@ -134,11 +137,13 @@ class Context(Generic[State]):
 
     @property
     def client(self) -> Peer:
+        """Who calls, as it says of itself, and what it can be asked."""
         info = self._run.call.meta.get(CLIENT_INFO)
         return Peer(info if isinstance(info, dict) else {}, self._run.call.capabilities)
 
     @property
     def headers(self) -> Headers:
+        """The headers of the HTTP request; empty where there is no HTTP."""
         return Headers(self._run.call.headers or {})
 
     @property
@@ -162,6 +167,7 @@ class Context(Generic[State]):
 
     @property
     def protocol_version(self) -> str:
+        """The revision that the client speaks."""
         return self._run.call.revision
 
     @property

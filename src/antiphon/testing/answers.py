@@ -66,6 +66,7 @@ class Asked(str):
 
     @property
     def key(self) -> str:
+        """The question's key."""
         return str(self)
 
 

@@ -73,6 +73,7 @@ class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_half_shaped(self) -> bool:
+        """Whether only part of what the protocol demands is there."""
         return bool(self.problems)
 
     @property
@@ -233,6 +234,7 @@ class InputResponseFixture:
 
     @property
     def unused(self) -> list[str]:
+        """The answers that no question asked for."""
         return [name for name, supply in self._supplies.items() if not supply.is_spent]
 
     def __contains__(self, key: object) -> bool:

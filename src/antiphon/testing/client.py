@@ -109,6 +109,7 @@ class McpClient(Client):
         return self
 
     async def close(self) -> None:
+        """Disconnect, and end the server if it was started for this client."""
         if self._requests.is_open:
             await self.__aexit__()
 
@@ -198,14 +199,17 @@ class SyncMcpClient:
 
     @property
     def script(self) -> Script:
+        """The answers that are scripted."""
         return self._client.script
 
     @property
     def turns(self) -> list[Turn]:
+        """Every request so far, with its reply."""
         return self._client.turns
 
     @property
     def is_recording(self) -> bool:
+        """Whether a cassette is recorded."""
         return self._client.is_recording
 
     @property
@@ -217,6 +221,7 @@ class SyncMcpClient:
         return self._client.protocol_version
 
     def check_cassette(self) -> None:
+        """Raise Drifted unless all went as it was recorded."""
         self._client.check_cassette()
 
     discover = _waiting(McpClient.discover)

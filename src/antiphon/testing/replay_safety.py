@@ -92,6 +92,7 @@ class SafetyReport(str):
 
     @property
     def ok(self) -> bool:
+        """Whether nothing was found."""
         return not self.findings and not self.problem
 
 

@@ -37,6 +37,7 @@ class Snapshots:
 
     @classmethod
     def beside(cls, suite: Path, *, update: bool = False) -> "Snapshots":
+        """Return the snapshots that belong to a suite's file."""
         return cls(suite.parent / FOLDER / f"{suite.name}.json", update=update)
 
     def get(self, name: str) -> object:

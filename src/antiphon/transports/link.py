@@ -74,13 +74,19 @@ class Link(Protocol):
     A link that keeps a session derives from SessionLink, and one that wraps another link from Around.
     """
 
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        """Connect. Called once, before the first request."""
+        ...
 
     async def request(
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject: ...
+    ) -> JsonObject:
+        """Send a request and return its reply, a message with ``result`` or ``error``."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End all requests under way and let go of the connection."""
+        ...
 
 
 class SessionLink(Link):

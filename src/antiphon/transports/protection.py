@@ -244,6 +244,7 @@ class Jwt:
             keys.forget()
 
     async def identify(self, token: str, audiences: Collection[str]) -> Checked:
+        """Return who a signed token speaks for; None if it is not good here."""
         from antiphon.oauth.jose import TokenRefused, issuer_of, kid_of, verify  # only who checks tokens needs it
 
         try:
@@ -291,6 +292,7 @@ class Introspect:
         return f"Introspect({self._url!r})"
 
     async def identify(self, token: str, audiences: Collection[str]) -> Checked:
+        """Return who a token speaks for, as its issuer says; None if it is not active."""
         form = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         headers["Authorization"] = self._authorization

@@ -53,6 +53,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
     @property
     def message(self) -> JsonObject:
+        """The message, of whichever side it is."""
         return self.client or self.server or {}
 
 

@@ -235,6 +235,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> tuple[Check, ...]:
+        """The checks that failed."""
         return tuple(check for check in self.checks if not check.passed)
 
 
@@ -249,8 +250,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The suites whose server did not start, each with the reason."""
 
     def count(self, status: Status) -> int:
+        """Return how many tests ended like this."""
         return sum(outcome.status == status for outcome in self.outcomes)
 
     @property
     def passed(self) -> bool:
+        """Whether no test failed or broke."""
         return not any(outcome.status in {"failed", "broken"} for outcome in self.outcomes)
