@@ -19,6 +19,7 @@
         ├── ToolError               goes to the model as a result with isError: a handler raises it
         │   └── UserRefused             the user declined or cancelled, and the handler needed a yes
         ├── UnstableQuestion        a handler's question changes on every round, so no answer can ever fit it
+        ├── ConfigUnusable          a configuration file is missing or broken, or has no such server
         ├── StoreError              a store that cannot be used (in antiphon.stores)
         └── CallFailed              a client's call that came to nothing
             ├── Refused                 the server said no: a JSON-RPC error, or an HTTP status
@@ -45,6 +46,7 @@ __all__ = [
     "CallTimeout",
     "CannotAnswer",
     "CannotAsk",
+    "ConfigUnusable",
     "Disconnected",
     "HeaderMismatch",
     "InternalError",
@@ -213,6 +215,10 @@ class UnstableQuestion(AntiphonError):
             " out of questions, or take them from ctx.now(), ctx.random() and ctx.step(), which repeat themselves."
         )
         self.key = key
+
+
+class ConfigUnusable(AntiphonError):
+    """A configuration file is missing or broken, or has no usable server of that name."""
 
 
 class CallFailed(AntiphonError):

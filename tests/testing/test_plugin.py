@@ -1,5 +1,6 @@
 """The pytest plugin, in runs of pytest of its own."""
 
+import json
 import subprocess
 import sys
 from importlib import import_module
@@ -258,6 +259,15 @@ def test_the_configuration_may_name_the_server(pytester):
     run(pytester, "-o", "mcp_server=shop:app").assert_outcomes(passed=1)
     run(pytester, "--mcp-server", "shop.py:app").assert_outcomes(passed=1)
     run(pytester, "--mcp-server", "shop.py").assert_outcomes(passed=1)
+
+
+def test_the_server_may_be_an_entry_of_a_configuration_file(pytester):
+    pytester.makepyfile(shop=SHOP, test_it="def test(mcp_client):\n    mcp_client.discover()")
+    shop = {"command": sys.executable, "args": ["-m", "antiphon", "serve", "shop.py"]}
+    (pytester.path / "mcp.json").write_text(json.dumps({"mcpServers": {"shop": shop, "other": {"command": "x"}}}))
+    run(pytester, "--mcp-server", "mcp.json:shop").assert_outcomes(passed=1)
+    told = run(pytester, "--mcp-server", "mcp.json")
+    told.stdout.fnmatch_lines(["mcp.json has several servers; there are shop, other: choose one, as in mcp.json:shop"])
 
 
 def test_a_server_that_is_not_there_is_told_without_a_traceback(pytester):

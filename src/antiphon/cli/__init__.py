@@ -13,7 +13,9 @@ __all__ = ["main"]
 COMMANDS: Final = {
     "bridge": "Serve any server to any client, old or new.",
     "call": "Call a server's tool, and answer what it asks.",
-    "init-tests": "Write a test suite for what a server offers.",
+    "init": "Start a new server, with its tests.",
+    "init-tests": "Write a test suite for a server that you have.",
+    "install": "Add a server to Claude, Cursor, VS Code or Gemini CLI.",
     "keygen": "Print a key for sealing tokens.",
     "login": "Sign in to a server, and stay signed in.",
     "logout": "Forget a login, and revoke its tokens.",
@@ -22,9 +24,17 @@ COMMANDS: Final = {
     "resume": "Continue a call that waits in a file.",
     "serve": "Serve a Server on standard streams or over HTTP.",
     "test": "Run test suites against a server.",
+    "uninstall": "Remove a server from one of these programs.",
     "verify": "Send a recording's requests to a server, and compare.",
 }
-_MODULES: Final = {"init-tests": "test", "logout": "login", "replay": "record", "resume": "call", "verify": "record"}
+_MODULES: Final = {
+    "init-tests": "test",
+    "logout": "login",
+    "replay": "record",
+    "resume": "call",
+    "uninstall": "install",
+    "verify": "record",
+}
 """The module of a command, if its name differs from the command's."""
 
 

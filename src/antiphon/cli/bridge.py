@@ -16,7 +16,7 @@ from antiphon.bridge.connections import connector
 from antiphon.bridge.upstream import Upstream
 from antiphon.cli.login import auth_for
 from antiphon.cli.serve import Address, endpoint_options, http_options, refuse_http_options, serve_endpoint
-from antiphon.cli.target import ServerTarget, header_option, read_headers, read_target
+from antiphon.cli.target import ServerTarget, header_option, read_headers, read_targets
 from antiphon.eras import Legacy
 from antiphon.transports.link import Link
 
@@ -91,12 +91,17 @@ def named_targets(texts: tuple[str, ...]) -> dict[str, ServerTarget]:
     found: dict[str, ServerTarget] = {}
     for text in texts:
         match = _NAMED.fullmatch(text)
-        name, rest = (match[1], match[2]) if match else ("", text)
-        target = read_target(rest)
-        name = name or ("" if len(texts) == 1 else _name(target))
-        if name in found:
-            raise click.UsageError(f"Two servers are called {name!r}: name them, as in {name}2={text!r}")
-        found[name] = target
+        read = read_targets(match[2] if match else text)
+        if match and len(read) > 1:
+            raise click.UsageError(f"{match[2]} has several servers, which have names: leave out {match[1]}=")
+        alone = len(texts) == len(read) == 1
+        for own, target in read.items():
+            name = match[1] if match else "" if alone else _UNFIT.sub("-", own)[:32] or _name(target)
+            if name in found:
+                raise click.UsageError(f"Two servers are called {name!r}: name them, as in {name}2={text!r}")
+            found[name] = target
+    if not found:
+        raise click.UsageError(f"{', '.join(texts)} has no servers")
     return found
 
 
@@ -117,7 +122,7 @@ def _connector(target: ServerTarget, headers: dict[str, str], era: str, record: 
             target.target,
             headers=headers,
             auth=auth_for(target.target, headers),
-            env=os.environ,
+            env={**os.environ, **target.env},
             cwd=target.folder,
             versions=target.versions,
             era=era,

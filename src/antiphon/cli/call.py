@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import tempfile
 from collections.abc import AsyncIterable, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,6 +11,7 @@ import msgspec
 
 from antiphon.cli import exit_codes
 from antiphon.cli.arguments import meant, prompt_arguments, read_argument, read_json, template_arguments, tool_arguments
+from antiphon.cli.files import replace
 from antiphon.cli.output import Listing, Result, listed, show, show_listing
 from antiphon.cli.target import CallOptions, CommandClient, ServerTarget, read_headers, read_target, shared_options
 from antiphon.client.client import Client
@@ -54,14 +54,16 @@ def call_command(
 ) -> None:
     """Call the tool NAME of the server at TARGET. Without NAME, list what the server offers.
 
-    TARGET is a URL, a Python file, or a command in quotes. The tool's input schema determines the type of each value;
-    KEY:=VALUE passes any value as JSON. The server's questions are asked in the terminal.
+    TARGET is a URL, a Python file, a command in quotes, or an entry of a configuration: mcp.json:NAME, or HOST:NAME
+    with a HOST such as claude-desktop. The tool's input schema determines the type of each value; KEY:=VALUE passes any
+    value as JSON. The server's questions are asked in the terminal.
 
     \b
     antiphon call notes.py
     antiphon call notes.py add title=Milk tags=home,today
     antiphon call http://127.0.0.1:8000/mcp deploy env=prod --answers yes.yaml
     antiphon call "npx some-server" search 'filter:={"year": 2026}'
+    antiphon call claude-desktop:notes
     antiphon call notes.py note://1 --resource
     """
     if name is None and (kind or json_):
@@ -272,26 +274,12 @@ def _keep(path: Path, target: ServerTarget, pending: Pending) -> int:
 
 def _save(path: Path, target: ServerTarget, pending: Pending) -> None:
     """Write the file, completely or not at all, readable by the owner only: its token is a bearer credential."""
-    waiting = WaitingCall(target=target.text, cwd=target.folder, pending=msgspec.to_builtins(pending))
+    waiting = WaitingCall(target=target.source or target.text, cwd=target.folder, pending=msgspec.to_builtins(pending))
     path = path.absolute()
     try:
-        _replace(path, f"{visible_json(waiting)}\n".encode())
+        replace(path, f"{visible_json(waiting)}\n".encode())
     except OSError as fault:
         raise exit_codes.Failed(f"Cannot write the waiting call to {path}: {fault.strerror}") from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    # mkstemp gives mode 0600.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _load(path: Path, target: str | None) -> tuple[ServerTarget, Pending]:

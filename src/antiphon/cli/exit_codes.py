@@ -38,6 +38,13 @@ Exit codes:
   3    it failed: refused, disconnected, too slow
   130  interrupted"""
 
+INSTALL_TABLE: Final = """\b
+Exit codes:
+  0    done
+  1    you said no
+  2    wrong usage
+  3    the file cannot be read or written, and was left as it is"""
+
 TEST_TABLE: Final = """\b
 Exit codes:
   0    every test passed

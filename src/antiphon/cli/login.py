@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from antiphon.cli import exit_codes
 from antiphon.client.auth import check_secure
 from antiphon.client.client import Client
 from antiphon.client.visits import ByBrowser, Visiting
+from antiphon.config.servers import find_server, split
+from antiphon.errors import ConfigUnusable
 from antiphon.testing.report.escaping import line
 
 _SECRET: Final = "ANTIPHON_CLIENT_SECRET"  # noqa: S105 -- the name of a variable
@@ -60,7 +63,7 @@ def auth_for(target: object, headers: Mapping[str, str]) -> TerminalOAuth | None
 
 
 @click.command("login", epilog=exit_codes.LOGIN_TABLE)
-@click.argument("url")
+@click.argument("url", metavar="TARGET")
 @click.option("--client-id", metavar="ID", help="A client registered beforehand, or the URL of its metadata document.")
 @click.option("--issuer", metavar="URL", help=f"The only server that gets the client's secret, from {_SECRET}.")
 @click.option("--scope", "scopes", metavar="SCOPE", multiple=True, help="A scope to ask for.")
@@ -69,12 +72,15 @@ def auth_for(target: object, headers: Mapping[str, str]) -> TerminalOAuth | None
 def login_command(
     *, url: str, client_id: str | None, issuer: str | None, scopes: tuple[str, ...], port: int | None, no_browser: bool
 ) -> None:
-    """Sign in to the server at URL, and stay signed in: other commands use the login.
+    """Sign in to the server at TARGET, and stay signed in: other commands use the login.
+
+    TARGET is a URL, or the entry of a configuration that has one: mcp.json:NAME, or HOST:NAME.
 
     Sign in with your browser on any machine: paste the URL that it ends at, if it cannot come back to this one.
     """
     if not sys.stdin.isatty():
         raise click.UsageError("antiphon login needs a terminal. In scripts, pass --header 'Authorization: Bearer ...'")
+    url = _url(url)
     try:
         check_secure(url)
         auth = TerminalOAuth(
@@ -93,15 +99,30 @@ def login_command(
 
 
 @click.command("logout", epilog=exit_codes.LOGIN_TABLE)
-@click.argument("url")
+@click.argument("url", metavar="TARGET")
 def logout_command(*, url: str) -> None:
-    """Forget the login to the server at URL, and revoke its tokens."""
+    """Forget the login to the server at TARGET, and revoke its tokens."""
+    url = _url(url)
     try:
         check_secure(url)
     except ValueError as fault:
         raise click.UsageError(str(fault)) from None
     exit_codes.run(_sign_out(url))
     click.echo(f"Signed out of {line(url)}.", err=True)
+
+
+def _url(text: str) -> str:
+    """Return the URL that a text is, or that the entry of a configuration has."""
+    place = split(text, Path())
+    if place is None:
+        return text
+    try:
+        found = find_server(*place)
+    except ConfigUnusable as fault:
+        raise click.BadParameter(str(fault), param_hint="'TARGET'") from None
+    if not found.url:
+        raise click.BadParameter(f"{found.source} has no URL to sign in to: it is a command", param_hint="'TARGET'")
+    return found.url
 
 
 async def _sign_in(url: str, auth: TerminalOAuth) -> None:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from antiphon.testing.cassette.replaying import Replay
     from antiphon.testing.cassette.verifying import Came, LiveServer, Verdict, Verification
 
-_target = click.option("--target", required=True, help="The server: a URL, a Python file, or a command in quotes.")
+_target = click.option(
+    "--target", required=True, help="The server: a URL, a Python file, mcp.json:NAME, or a command in quotes."
+)
 _cassette = click.argument("cassette", type=click.Path(path_type=Path))
 _host = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 _port = click.option(
@@ -97,7 +99,8 @@ def _record_streams(peer: ServerTarget, recording: "Recording", output: Path) ->
 
     assert peer.command is not None
     try:
-        code = StdioProxy(peer.command, recording, RecordingFile(recording, output), peer.folder).run()
+        file = RecordingFile(recording, output)
+        code = StdioProxy(peer.command, recording, file, cwd=peer.folder, env=peer.env).run()
     except Disconnected as fault:
         _fail(exit_codes.NOT_STARTED, fault)
     except CassetteBroken as fault:
@@ -113,7 +116,9 @@ def _record_http(
     from antiphon.testing.cassette.recording import RecordingFile
 
     file = RecordingFile(recording, output)
-    proxy = RecordingProxy(peer.text, recording, hosts=[*address.names, *hosts], after=file.save_when_idle)
+    proxy = RecordingProxy(
+        peer.text, recording, hosts=[*address.names, *hosts], headers=peer.headers, after=file.save_when_idle
+    )
     sockets = listen(address)
     url = Address(host=address.host, port=address.port, path=proxy.path).url(sockets)
     try:
@@ -256,7 +261,9 @@ def _live_server(peer: ServerTarget, headers: dict[str, str], came: "Callable[[C
     from antiphon.testing.cassette.http import LiveUrl
     from antiphon.testing.cassette.stdio import LiveProcess
 
-    return LiveUrl(peer.text, came, headers) if peer.command is None else LiveProcess(peer.command, came, peer.folder)
+    if peer.command is None:
+        return LiveUrl(peer.text, came, headers)
+    return LiveProcess(peer.command, came, cwd=peer.folder, env=peer.env)
 
 
 async def _verify(verification: "Verification") -> int:

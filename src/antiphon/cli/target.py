@@ -5,8 +5,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,6 +18,9 @@ from antiphon.cli.answering import AnswerFile, Respondent, read_answers
 from antiphon.cli.login import auth_for
 from antiphon.cli.output import on_stderr
 from antiphon.client.client import Client
+from antiphon.config.hosts import HOSTS
+from antiphon.config.servers import Input, find_server, servers_in, split
+from antiphon.errors import ConfigUnusable
 from antiphon.testing.report.conversation import Step, conversation
 from antiphon.testing.report.escaping import compact, duration, line
 from antiphon.testing.transcript import Recorded, turn_of
@@ -33,15 +36,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _USES_ANTIPHON: Final = re.compile(rb"^\s*(from|import)\s+antiphon\b", re.MULTILINE)
 _HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
+_HOST_AND_NAME: Final = re.compile(r"([a-z-]+):[\w.@-]+")
+_PYTHON: Final = re.compile(r"(.+\.py)(:[\w.]+)?")
 
 
 class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A URL, or a command to start in a folder."""
 
     text: str
-    """Finds the server again from any folder."""
+    """The URL; or what messages call the command."""
     command: list[str] | None = None
     folder: str | None = None
+    env: Mapping[str, str] = {}
+    """Variables for the command, beside those that are there."""
+    headers: Mapping[str, str] = {}
+    """HTTP headers for the URL."""
+    source: str = ""
+    """The entry of a configuration file that it was read from."""
     versions: tuple[str, ...] = ()
     """The revisions that it is known to speak: a server that we start need not be asked, and is started once."""
 
@@ -52,16 +63,22 @@ class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_target(text: str, folder: str | None = None) -> ServerTarget:
-    """Read ``https://host/mcp``, ``server.py`` or ``"python server.py --flag"``; raise a usage error if it is none."""
+    """Read ``https://host/mcp``, ``server.py``, ``mcp.json:name`` or ``"python server.py --flag"``.
+
+    Raise a usage error if it is none of these.
+    """
     if text.startswith(("http://", "https://")):
         return ServerTarget(text=text)
-    file = Path(folder or "", text)
-    if text.endswith(".py") and file.is_file():
+    python = _PYTHON.fullmatch(text)
+    if python is not None and (file := Path(folder or "", python[1])).is_file():
         path = str(file.resolve())
         if not holds_server(file):
             return ServerTarget(text=path, command=[sys.executable, path], folder=folder)
-        command = [sys.executable, "-m", "antiphon", "serve", path]
-        return ServerTarget(text=path, command=command, folder=folder, versions=(REVISION,))
+        server = f"{path}{python[2] or ''}"
+        command = [sys.executable, "-m", "antiphon", "serve", server]
+        return ServerTarget(text=server, command=command, folder=folder, versions=(REVISION,))
+    if (place := split(text, Path(folder or ""))) is not None:
+        return _found(*place, folder)
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError as fault:
@@ -71,6 +88,47 @@ def read_target(text: str, folder: str | None = None) -> ServerTarget:
     if not words or shutil.which(words[0]) is None:
         raise _unusable(text, f"there is no command {words[0]!r}" if words else "it is empty")
     return ServerTarget(text=text, command=words, folder=folder or str(Path.cwd()))
+
+
+def read_targets(text: str) -> dict[str, ServerTarget]:
+    """Read a target; for a configuration without a name, all its servers that are not disabled, by their names."""
+    place = split(text, Path())
+    if place is None or place[1] is not None:
+        return {"": read_target(text)}
+    with _usage_errors():
+        entries = servers_in(place[0])
+        return {name: _found(place[0], name) for name, entry in entries.items() if not entry.is_disabled}
+
+
+def _found(place: str, name: str | None, folder: str | None = None) -> ServerTarget:
+    """Return an entry of a configuration. What it needs from the user is asked in the terminal."""
+    ask = _ask_input if sys.stdin.isatty() else None
+    with _usage_errors():
+        found = find_server(place, name, folder=Path(folder or ""), ask=ask)
+    if found.url:
+        return ServerTarget(text=found.url, headers=found.headers, source=found.source)
+    return ServerTarget(text=found.source, command=found.command, folder=found.cwd, env=found.env, source=found.source)
+
+
+@contextmanager
+def _usage_errors() -> Generator[None]:
+    try:
+        yield
+    except ConfigUnusable as fault:
+        raise click.BadParameter(str(fault), param_hint="'TARGET'") from None
+
+
+def _ask_input(wanted: Input) -> str | None:
+    choices = [item if isinstance(item, str) else str(item.get("value")) for item in wanted.options]
+    return str(
+        click.prompt(
+            line(wanted.description or wanted.id),
+            default=wanted.default,
+            hide_input=wanted.password,
+            type=click.Choice(choices) if choices else str,
+            err=True,
+        )
+    )
 
 
 def holds_server(file: Path) -> bool:
@@ -83,14 +141,20 @@ def holds_server(file: Path) -> bool:
 
 def _unusable(text: str, why: str) -> click.BadParameter:
     hint = f"; did you mean http://{text}?" if _HOST_AND_PORT.fullmatch(text) else ""
-    return click.BadParameter(f"{text!r} is not a URL, a Python file or a command: {why}{hint}", param_hint="'TARGET'")
+    if not hint and _HOST_AND_NAME.fullmatch(text):
+        hint = f", nor a host of that name (there are {', '.join(HOSTS)})"
+    return click.BadParameter(
+        f"{text!r} is not a URL, a Python file, an entry of an mcp.json, or a command: {why}{hint}",
+        param_hint="'TARGET'",
+    )
 
 
 def read_headers(lines: tuple[str, ...], target: ServerTarget) -> dict[str, str]:
-    """Read the values of ``--header``, each ``Name: value``."""
+    """Read the values of ``--header``, each ``Name: value``, and add them to those of the target."""
     if lines and target.command is not None:
         raise click.UsageError("--header can only be used with a URL: a command has no headers")
-    headers: dict[str, str] = {}
+    given_names = {given.partition(":")[0].lower() for given in lines}
+    headers = {name: value for name, value in target.headers.items() if name.lower() not in given_names}
     for given in lines:
         name, colon, value = given.partition(":")
         if not colon or not _HEADER_NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
@@ -205,7 +269,7 @@ class CommandClient:
             target.target,
             headers=options.headers,
             auth=None if auth is None else auth.for_server(target.text, era=options.era),
-            env=os.environ,
+            env={**os.environ, **target.env},
             cwd=target.folder,
             era=options.era,
             versions=target.versions,

@@ -15,6 +15,8 @@ from click.exceptions import Exit
 
 from antiphon.cli import exit_codes
 from antiphon.cli.target import header_option, holds_server, read_headers, read_target
+from antiphon.config.hosts import HOSTS
+from antiphon.config.servers import split
 from antiphon.testing.answers import Script
 from antiphon.testing.report import FORMATS, render
 from antiphon.testing.report.escaping import counted, visible, visible_json
@@ -358,7 +360,8 @@ _APP: Final = re.compile(r"[\w.]+:[\w.]+|.+\.py:[\w.]+")
 def init_tests_command(*, target: str, output: Path | None, header: tuple[str, ...], era: str, force: bool) -> None:
     """Write a suite for the server at TARGET, with a test for each tool, prompt and resource.
 
-    TARGET is a URL, a Python file, package.module:app, or a command in quotes.
+    TARGET is a URL, a Python file, package.module:app, an entry of a configuration (mcp.json:NAME, or HOST:NAME with a
+    HOST such as claude-desktop), or a command in quotes.
 
     \b
     antiphon init-tests notes.py -o notes.mcp.yaml
@@ -395,6 +398,9 @@ def _server(text: str, header: tuple[str, ...], folder: Path) -> dict[str, objec
     """Return the ``server`` section of a suite in a folder, for a TARGET."""
     file = Path(text)
     is_file = text.endswith(".py") and file.is_file()
+    if (entry := split(text, Path())) is not None:
+        where = entry[0] if entry[0] in HOSTS else _seen_from(folder, Path(entry[0]))
+        return {"config": f"{where}:{entry[1]}" if entry[1] else where}
     if _APP.fullmatch(text) and "://" not in text:
         place, _, name = text.rpartition(":")
         return {"app": f"{_seen_from(folder, Path(place))}:{name}" if place.endswith(".py") else text}

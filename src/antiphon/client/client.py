@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import msgspec
 
@@ -129,6 +130,27 @@ class Client:
         self._link.introduce(
             Caller(self._meta, self._answer_unasked, self._requests.teller(None), self._requests.clock)
         )
+
+    @classmethod
+    def from_config(
+        cls,
+        file: str | PathLike[str],
+        name: str | None = None,
+        *,
+        inputs: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A client of a server in a configuration file, or of a host: ``Client.from_config("mcp.json", "notes")``.
+
+        ``inputs`` has the values for ``${input:...}``; the other options are those of a Client. Variables and headers
+        in ``options`` are added to those of the entry. Raises ConfigUnusable.
+        """
+        from antiphon.config.servers import open_config  # most clients have no such file
+
+        found = open_config(file, name, inputs)
+        options["headers"] = {**found.headers, **(options.get("headers") or {})}
+        options["env"] = {**found.env, **(options.get("env") or {})}
+        return cls(found.target, **{"cwd": found.cwd, **options})
 
     async def __aenter__(self) -> Self:
         # Opening a link is the server's time only where the link greets it.

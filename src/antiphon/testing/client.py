@@ -4,6 +4,7 @@ import asyncio
 import functools
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import aclosing
+from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from antiphon.client.catalogue import Pages
@@ -86,6 +87,22 @@ class McpClient(Client):
         options = {**self.script.handlers(), **options}
         super().__init__(self._recorded, **options)
         self._requests.client = self
+
+    @classmethod
+    def from_config(
+        cls,
+        file: str | PathLike[str],
+        name: str | None = None,
+        *,
+        inputs: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A client of a server in a configuration file, or of a host. Raises ConfigUnusable."""
+        from antiphon.config.servers import open_config  # few tests have such a file
+
+        found = open_config(file, name, inputs)
+        connection = Connection(target=found.target, headers=found.headers, env=found.env, cwd=found.cwd)
+        return cls(connection, **options)
 
     @property
     def turns(self) -> list[Turn]:

@@ -38,7 +38,7 @@ _APP: Final = re.compile(r"(?P<place>[\w.]+|.*\.py):(?P<name>[\w.]+)")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("antiphon", "testing MCP servers (antiphon)")
-    parser.addini("mcp_server", "The server to test: a URL, module:app, file.py:app, or a command")
+    parser.addini("mcp_server", "The server to test: a URL, module:app, file.py:app, mcp.json:name, or a command")
     group.addoption(
         "--mcp-server", metavar="SERVER", help="The server to test, instead of the one in the configuration"
     )
@@ -254,12 +254,34 @@ def _cassette(request: pytest.FixtureRequest, era: str) -> Path | None:
     return file if era == "auto" else file.with_suffix(f".{era}{file.suffix}")
 
 
+def _configured(text: str, config: pytest.Config) -> "Connection | None":
+    """Return how to reach ``mcp.json:name`` or ``cursor:name``; None if the text is neither."""
+    from antiphon.config.servers import find_server, split
+    from antiphon.errors import ConfigUnusable
+    from antiphon.testing.servers import Connection
+
+    place = split(text, config.rootpath)
+    if place is None:
+        return None
+    try:
+        found = find_server(*place, folder=config.rootpath)
+    except ConfigUnusable as fault:
+        pytest.fail(str(fault), pytrace=False)
+    return Connection(target=found.target, headers=found.headers, env=found.env, cwd=found.cwd)
+
+
 def _server(text: str, config: pytest.Config) -> object:
-    """Return the server that a text names: ``http://...``, ``shop:app``, ``server.py:app``, ``python server.py``."""
+    """Return the server that a text names.
+
+    ``http://...``, ``shop:app``, ``server.py:app``, ``mcp.json:name``, ``python server.py``.
+    """
     quoted = re.fullmatch(r"""\s*(["'])([^"']*)\1\s*""", text)
     text = text if quoted is None else quoted[2]  # in an ini file quotes are part of the value
     if text.startswith(("http://", "https://")):
         return text
+    configured = _configured(text, config)
+    if configured is not None:
+        return configured
     app = _APP.fullmatch(text)
     if app is None:
         command = shlex.split(text)

@@ -158,8 +158,11 @@ def test_what_is_wrong_with_a_test_is_told_with_its_place(text: str, expected: s
         ("tests: [{name: a, tool: b}]", "1:1: A suite needs 'server': The server under test."),
         ("server: {app: x.py}", "1:1: A suite needs 'tests': The tests."),
         ("server: {app: x.py}\ntests: []", "2:8: Expected at least one item here"),
-        ("server: {}\ntests: [{name: a, tool: b}]", "1:9: A server needs one of command, url or app"),
-        ("server: {app: x, url: http://x}\ntests: [{name: a, tool: b}]", "1:9: A server needs one of command, url or"),
+        ("server: {}\ntests: [{name: a, tool: b}]", "1:9: A server needs one of command, url, app or config"),
+        (
+            "server: {app: x, url: http://x}\ntests: [{name: a, tool: b}]",
+            "1:9: A server needs one of command, url, app",
+        ),
         ("server: {comand: [x]}\ntests: [{name: a, tool: b}]", "1:10: Unknown key 'comand' in a server; did you mean"),
         ("server: {command: []}\ntests: [{name: a, tool: b}]", "1:19: Expected at least one item here"),
         ('server: {command: "a \'b"}\ntests: [{name: a, tool: b}]', "1:19: The command cannot be read: No closing"),

@@ -182,11 +182,18 @@ class _Upstream(Response):
 class RecordingProxy(LocalApp):
     """Passes everything on to the server's origin, unchanged and as it comes; records what goes to its MCP path.
 
-    ``after`` is called after each exchange.
+    ``after`` is called after each exchange. ``headers`` are sent to the server in place of the client's, and are not
+    recorded.
     """
 
     def __init__(
-        self, url: str, recording: Recording, *, hosts: Iterable[str] = (), after: Callable[[], None] = lambda: None
+        self,
+        url: str,
+        recording: Recording,
+        *,
+        hosts: Iterable[str] = (),
+        headers: Mapping[str, str] | None = None,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(hosts=hosts)
         parts = urlsplit(url)
@@ -197,6 +204,7 @@ class RecordingProxy(LocalApp):
         self._address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._recording = recording
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._after = after
         self._sessions: dict[str, RecordedConnection] = {}
         self._upstreams: set[_Upstream] = set()
@@ -251,8 +259,10 @@ class RecordingProxy(LocalApp):
         query: bytes = scope["query_string"]
         lines = [scope["method"].encode() + b" " + path + (b"?" + query if query else b"") + b" HTTP/1.1"]
         lines.append(b"host: " + self._host.encode())
-        kept = [pair for pair in scope["headers"] if pair[0].decode("latin-1") not in _NOT_FORWARDED]
+        replaced = {*_NOT_FORWARDED, *self._headers}
+        kept = [pair for pair in scope["headers"] if pair[0].decode("latin-1") not in replaced]
         lines += [name + b": " + value for name, value in kept]
+        lines += [f"{name}: {value}".encode("latin-1") for name, value in self._headers.items()]
         lines += [b"accept-encoding: identity", b"connection: close", b"content-length: %d" % length, b"", b""]
         return b"\r\n".join(lines)
 

@@ -38,12 +38,20 @@ def replay_on_stdio(replay: Replay) -> None:
 
 
 class LiveProcess:
-    """A LiveServer that is started, and spoken to on its standard streams. It gets the environment of this process."""
+    """A LiveServer that is started, and spoken to on its standard streams.
+
+    ``env`` is added to the environment of this process, which it gets.
+    """
 
     def __init__(
-        self, command: Sequence[str], came: Callable[[Turn | CallFailed], None], cwd: str | None = None
+        self,
+        command: Sequence[str],
+        came: Callable[[Turn | CallFailed], None],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
-        self._child = ChildLink(command, env=os.environ, cwd=cwd, on_stray_line=lambda _: None)
+        self._child = ChildLink(command, env={**os.environ, **(env or {})}, cwd=cwd, on_stray_line=lambda _: None)
         self._came = came
         self._process: Process | None = None
 
@@ -61,10 +69,19 @@ class LiveProcess:
 
 
 class StdioProxy:
-    """Starts the server, and passes on and records what either side writes until one of them ends."""
+    """Starts the server, and passes on and records what either side writes until one of them ends.
+
+    ``env`` is added to the environment of this process, which the server gets.
+    """
 
     def __init__(
-        self, command: Sequence[str], recording: Recording, file: RecordingFile, cwd: str | None = None
+        self,
+        command: Sequence[str],
+        recording: Recording,
+        file: RecordingFile,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._file = file
         self._connection = recording.connect()
@@ -79,6 +96,7 @@ class StdioProxy:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 cwd=cwd,
+                env={**os.environ, **(env or {})},
                 # A process group of its own, so that what the server starts ends with it.
                 start_new_session=os.name == "posix",
             )

@@ -339,6 +339,7 @@ SERVER: Final = Fixed(
         ),
         "url": Key(URL, "Where it serves HTTP."),
         "app": Key(TEXT_, "A Server of Antiphon, run in this process: package.module:name, or file.py."),
+        "config": Key(TEXT_, "An entry of a configuration file: mcp.json:name, or claude-desktop:name."),
         "env": Key(STRINGS, "Variables of its environment, beside those that are there."),
         "cwd": Key(TEXT_, "The folder that it runs in, if it is not that of the suite."),
         "headers": Key(STRINGS, "HTTP headers to send."),
@@ -346,7 +347,7 @@ SERVER: Final = Fixed(
         "startup": Key(DURATION, "How long it may take until it answers for the first time: 10s."),
         "stray": Key(OneOf(("fail", "ignore")), "What comes of lines on standard output that are no messages."),
     },
-    one_of=("command", "url", "app"),
+    one_of=("command", "url", "app", "config"),
     needs={"headers": "url"},
 )
 SUITE: Final = Fixed(

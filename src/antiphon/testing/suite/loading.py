@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from antiphon.config.servers import ConfiguredServer, open_config
+from antiphon.errors import ConfigUnusable
 from antiphon.shapes import raw_shape
 from antiphon.testing.json_paths import read_path
 from antiphon.testing.suite.document import Document, Problem, SuiteBroken, nearest, read_document
@@ -243,18 +245,28 @@ class _Builder:
         except ValueError as fault:
             self._page.wrong(said.nodes["command"], f"The command cannot be read: {fault}")
             words = ()
+        found = self._configured(said, values["config"]) if "config" in values else ConfiguredServer(source="")
+        if found.cwd is not None and "cwd" not in values:
+            folder = Path(found.cwd)
         return Target(
             place=self._page.place(said.node),
-            command=words,
-            url=values.get("url", ""),
+            command=words or tuple(found.command),
+            url=values.get("url") or found.url,
             app=values.get("app", ""),
-            env=values.get("env", {}),
+            env={**found.env, **values.get("env", {})},
             cwd=folder,
-            headers=values.get("headers", {}),
+            headers=values.get("headers") or found.headers,
             era=values.get("era", "auto"),
             startup=values.get("startup", DEFAULT_STARTUP),
             stray=values.get("stray", "fail"),
         )
+
+    def _configured(self, said: Fields, text: str) -> ConfiguredServer:
+        try:
+            return open_config(text, folder=self._folder)
+        except ConfigUnusable as fault:
+            self._page.wrong(said.nodes["config"], str(fault))
+            return ConfiguredServer(source="")
 
     # --- tests ----------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The server under test: a command to start, a URL, or an app in this process."""
+    """The server under test: a command to start, a URL, or an app in this process. One of these is set."""
 
     place: Place
     command: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""The configuration files of MCP hosts: where they are, what they say, and how to change one entry of them."""
