@@ -79,7 +79,9 @@ async def test_a_conversation_is_recorded(shop, tmp_path):
 def test_names_come_from_the_targets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("wiki.py").write_text("import antiphon")
-    found = named_targets(("https://mcp.crm.example.com/mcp", "wiki.py", f"{sys.executable} -m http.server", "x=wiki.py"))
+    found = named_targets(
+        ("https://mcp.crm.example.com/mcp", "wiki.py", f"{sys.executable} -m http.server", "x=wiki.py")
+    )
     assert list(found) == ["crm", "wiki", "http", "x"]
     assert list(named_targets(("wiki.py",))) == [""]
     assert list(named_targets(("w=wiki.py",))) == ["w"]
