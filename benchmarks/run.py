@@ -22,6 +22,7 @@ from load import drive
 from threshold import Figures, Threshold, judge, save
 
 import asking
+import bridge
 import legacy
 
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
@@ -124,6 +125,7 @@ THRESHOLDS = (
     *asking.THRESHOLDS,
     *clients.THRESHOLDS,
     *legacy.THRESHOLDS,
+    *bridge.THRESHOLDS,
 )
 
 
@@ -145,6 +147,9 @@ def main() -> int:
     )
     figures["legacy"] = legacy.measure(
         rounds=options.rounds, seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
+    )
+    figures["bridge"] = bridge.measure(
+        rounds=min(3, options.rounds), seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
     )
     figures["run"]["seconds"] = round(time.monotonic() - began, 1)
     below = _report(figures)
@@ -293,6 +298,7 @@ def _report(figures: Figures) -> int:
     asking.report(figures["asking"])
     clients.report(figures["clients"])
     legacy.report(figures["legacy"])
+    bridge.report(figures["bridge"])
     share = min((cell["core_share"] for cell in figures["http"].values() if "core_share" in cell), default=1.0)
     if share < BUSY:
         print(
