@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final
@@ -38,7 +38,7 @@ _STRANGER: Final = {"name": "antiphon-bridge", "version": "0"}
 
 def askable(call: Call) -> JsonObject:
     """What the client of a call can be asked, and understands."""
-    able = {name: call.capabilities[name] for name in _ASKABLE if name in call.capabilities}
+    able: JsonObject = {name: call.capabilities[name] for name in _ASKABLE if name in call.capabilities}
     if type(able.get("roots")) is dict:
         able["roots"] = {}  # that they changed is not passed on
     if type(able.get("extensions")) is dict:
@@ -92,7 +92,7 @@ class Connection:
                 yield change
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def in_use(self) -> Generator[None]:
         self.hold()
         try:
             yield
@@ -242,7 +242,7 @@ class Connections:
             raise Unreachable(f"The server {self._label!r} has {MOST} sessions, and all are in use: try again later")
 
     async def close(self) -> None:
-        tasks = [*self._opening.values(), *([self._reviving] if self._reviving else [])]
+        tasks: list[asyncio.Task[Any]] = [*self._opening.values(), *([self._reviving] if self._reviving else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -30,6 +30,7 @@ from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE, Questions, asked, retr
 from antiphon.server.dispatch import Service
 from antiphon.server.mounts import Unreachable
 from antiphon.server.run import Channel, Push, Run, push_all
+from antiphon.server.subscriptions import Kind
 from antiphon.stores.store import Store
 from antiphon.transports.link import Link, OnNotification
 from antiphon.types import LOG_LEVELS, JsonObject
@@ -44,7 +45,8 @@ GREETING: Final = 10.0
 """Seconds for which a client waits to be told what there is."""
 MOST_WATCHED: Final = 100
 """Resources whose changes are listened for at a time."""
-_ALL: Final = ("tools", "prompts", "resources", "completions")
+_LISTS: Final[tuple[Kind, ...]] = ("tools", "prompts", "resources")
+_ALL: Final = (*_LISTS, "completions")
 _INVALID_PARAMS: Final = -32602
 
 
@@ -271,9 +273,10 @@ class Upstream:
         self._uris = None
         self._service.offer(self._features)
         if was_away or before not in {None, self._features}:
-            for kind in self._features - {"completions"}:
-                self._service.changed(kind)  # type: ignore[arg-type] -- one of them
-        wanted = {kind: bool(_part(able, kind, "listChanged")) for kind in ("tools", "prompts", "resources")}
+            for kind in _LISTS:
+                if kind in self._features:
+                    self._service.changed(kind)
+        wanted = {kind: type(able.get(kind)) is dict and bool(able[kind].get("listChanged")) for kind in _LISTS}
         if any(wanted.values()):
             self._start(quietly(self._label, connection.changes(**wanted), self._hear))
 
@@ -315,19 +318,12 @@ class Upstream:
         return task
 
 
-def _part(tree: JsonObject, *path: str) -> Any:
-    node: Any = tree
-    for step in path:
-        node = node.get(step) if type(node) is dict else None
-    return node
-
-
 def _teller(call: Call, channel: Channel) -> OnNotification | None:
     """Pass on the progress of a call under the client's token, and the log messages that the client wants."""
     token, level = call.meta.get(PROGRESS_TOKEN), call.meta.get(LOG_LEVEL)
     if token is None and level is None:
         return None
-    lowest = LOG_LEVELS.get(level, 0)
+    lowest = LOG_LEVELS.get(str(level), 0)
 
     async def hear(message: JsonObject) -> None:
         params = message.get("params")

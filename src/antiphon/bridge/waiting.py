@@ -85,7 +85,9 @@ class WaitingCalls:
             call.connection.release()
         return call
 
-    async def resume(self, name: str, answers: JsonObject, on_notification: OnNotification, store: Store | None) -> Any:
+    async def resume(
+        self, name: str, answers: JsonObject, on_notification: OnNotification, store: Store | None
+    ) -> JsonObject:
         """Give answers to the call that waits under a name; return the connection's next result.
 
         InternalError if it was lost with its instance, StateRefused if it does not wait any more.

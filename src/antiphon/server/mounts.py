@@ -4,9 +4,9 @@ import asyncio
 import copy
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -29,8 +29,6 @@ _KEYS: Final = {
 }
 _OWN: Final = "."
 """The server itself, in a cursor: no prefix has this name."""
-
-Page: TypeAlias = Callable[[Any], Awaitable[JsonObject]]
 
 
 class Unreachable(ProtocolError):
@@ -266,7 +264,12 @@ class Mounts:
     def watch(self, call: Call, uri: str) -> Callable[[], None]:
         """Listen for changes of a resource; call what is returned to stop."""
         stops = [mount.watch(call, uri) for mount in self if "resources" in mount.features]
-        return lambda: [stop() for stop in stops] and None
+
+        def stop_all() -> None:
+            for stop in stops:
+                stop()
+
+        return stop_all
 
     def scopes_for(self, message: JsonObject, params: JsonObject) -> tuple[str, ...]:
         name = params.get("name")
@@ -280,11 +283,12 @@ def _read_cursor(cursor: object, sources: list[str]) -> dict[str, object]:
     """Where to go on, by source; at the beginning, everywhere."""
     if cursor is None:
         return dict.fromkeys(sources)
+    found: dict[str, object] | None
     try:
-        found: object = msgspec.json.decode(bytes.fromhex(str(cursor)))
+        found = msgspec.json.decode(bytes.fromhex(str(cursor)), type=dict[str, object])
     except (ValueError, msgspec.DecodeError):
         found = None
-    if type(found) is not dict or not found or not set(found) <= set(sources):
+    if not found or not set(found) <= set(sources):
         raise InvalidParams("Invalid cursor: list again from the beginning")
     return found
 
@@ -296,7 +300,7 @@ def _renamed(call: Call, name: str) -> Call:
 
 
 @contextmanager
-def _under(run: Run, name: str) -> Iterator[None]:
+def _under(run: Run, name: str) -> Generator[None]:
     """Let a call have the name that a mounted server knows it by. Its token stays bound to the one that was called."""
     call = run.call
     outer, params = call.name, call.params
