@@ -9,6 +9,7 @@ from antiphon.http.exchange import Application
 from antiphon.server.dispatch import Principal, Service
 from antiphon.server.mounts import LocalMount, Mount
 from antiphon.transports.asgi import MAX_BODY, Endpoint
+from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
     from antiphon.client.client import Auth
@@ -85,7 +86,7 @@ class Server(Service):
             from antiphon.bridge.upstream import Upstream, connector  # brings the client
 
             connect = connector(target, headers=headers, auth=auth, env=env, cwd=cwd, era=era)
-            mount = Upstream(prefix, connect, self)
+            mount = Upstream(prefix, connect, self, label=prefix or str(target), single=isinstance(target, Link))
         self.add_mount(mount)
 
     def run(

@@ -141,6 +141,25 @@ async def test_one_that_is_down_is_reported_and_comes_back(monkeypatch, caplog):
         assert (await client.call_tool("down_echo", {"text": "y"})).text == "y"
 
 
+async def test_a_server_keeps_its_own_tools_when_the_only_other_one_is_down(monkeypatch):
+    monkeypatch.setattr(Gated, "up", False)
+    server = Server("front")
+    server.add_tool(lambda: "own", name="own", description=".")
+    server.add_mount(Upstream("down", lambda: Gated(eras.connect(upstream())), server))
+    async with asker(server) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["own"]
+
+
+async def test_only_what_is_there_is_declared():
+    only_tools = Server("tools")
+    only_tools.add_tool(lambda: "x", name="x", description=".")
+    async with asker(several(a=(only_tools, "legacy"), b=(only_tools, "2026-07-28"))) as client:
+        assert await client.list_prompts() == []
+        assert set((await client.discover()).capabilities) == {"logging", "tools"}
+        with pytest.raises(Refused, match="Method not found"):
+            await client.get_prompt("a_x")
+
+
 async def test_a_server_alone_that_is_down_says_so_instead_of_an_empty_list(monkeypatch):
     monkeypatch.setattr(Gated, "up", False)
     server = Server("front")

@@ -129,26 +129,27 @@ async def test_mcp_lite_behind_the_bridge(before, tmp_path):
             assert (await client.call_tool("where")).text == "accept eu"
 
 
-@pytest.mark.parametrize("before", ["2026-07-28", "legacy"])
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_server_everything_behind_the_bridge(before, kind, tmp_path):
+@pytest.fixture(params=["http", "stdio"])
+def everything(request):
+    """The npm server that has everything, as a target."""
     node, _, modules = node_program("x")
     command = [node, str(Path(modules) / "@modelcontextprotocol/server-everything/dist/index.js")]
-    with contextlib.ExitStack() as stack:
-        target = shlex.join(command)
-        if kind == "http":
-            port = free_port()
-            process = subprocess.Popen(
-                [*command, "streamableHttp"],
-                env={**os.environ, "PORT": str(port)},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            stack.callback(end, process)
-            assert answers(process, port)
-            target = f"http://127.0.0.1:{port}/mcp"
-        front = stack.enter_context(bridge(target, "auto", tmp_path))
+    if request.param == "stdio":
+        yield shlex.join(command)
+        return
+    port, quiet = free_port(), subprocess.DEVNULL
+    environment = {**os.environ, "PORT": str(port)}
+    process = subprocess.Popen([*command, "streamableHttp"], env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
+    try:
+        assert answers(process, port)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        end(process)
+
+
+@pytest.mark.parametrize("before", ["2026-07-28", "legacy"])
+async def test_server_everything_behind_the_bridge(before, everything, tmp_path):
+    with bridge(everything, "auto", tmp_path) as front:
         async with asker(f"{front}/{SITE}/mcp", before) as client:
             progress = []
             assert (await client.call_tool("echo", {"message": "x"})).text == "Echo: x"

@@ -70,6 +70,7 @@ class Connection:
         self.info: JsonObject | None = None
         self._retired = False
         self._closing: asyncio.Task[None] | None = None
+        self.is_closed = False
         meta = {name: value for name, value in meta_of(call).items() if name in _OF_CLIENT}
         self.requests = Requests(self.link, meta, on_log=None, timeout=OPENING)
         self._listening = Listening(self.requests)
@@ -117,6 +118,7 @@ class Connection:
 
     async def close(self) -> None:
         self.requests.is_open = False
+        self.is_closed = True
         with contextlib.suppress(CallFailed):
             await self._listening.close()
             await self.link.close()
@@ -151,6 +153,7 @@ class Connections:
         self._single = single
         self._shared: Connection | None = None
         self._sessions: dict[bytes, Connection] = {}
+        self._retired: set[Connection] = set()
         self._opening: dict[bytes, asyncio.Task[Connection]] = {}
         self._fault: str | None = None
         self._wait = FIRST_WAIT
@@ -211,8 +214,12 @@ class Connections:
         if connection is self._shared:
             self._shared = None
         self._sessions = {key: one for key, one in self._sessions.items() if one is not connection}
-        connection.retire()
+        self._retire(connection)
         return self._down(f"The server {self._label!r} went away before it had answered: {why}", call)
+
+    def _retire(self, connection: Connection) -> None:
+        self._retired = {one for one in self._retired if not one.is_closed} | {connection}
+        connection.retire()
 
     def _down(self, text: str, call: Call) -> Unreachable:
         if self._fault is None:
@@ -237,7 +244,7 @@ class Connections:
         idle = sorted((one.used, key) for key, one in self._sessions.items() if not one.calls)
         for used, key in idle:
             if now - used > IDLE or len(self._sessions) >= MOST:
-                self._sessions.pop(key).retire()
+                self._retire(self._sessions.pop(key))
         if len(self._sessions) >= MOST:
             raise Unreachable(f"The server {self._label!r} has {MOST} sessions, and all are in use: try again later")
 
@@ -246,8 +253,8 @@ class Connections:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        ended = [*self._sessions.values(), *([self._shared] if self._shared else [])]
-        self._sessions, self._shared, self._fault = {}, None, None
+        ended = [*self._retired, *self._sessions.values(), *([self._shared] if self._shared else [])]
+        self._retired, self._sessions, self._shared, self._fault = set(), {}, None, None
         await asyncio.gather(*(connection.close() for connection in ended), return_exceptions=True)
 
 

@@ -185,7 +185,7 @@ class Upstream:
         if isinstance(fault, Disconnected):
             return self._connections.lost(connection, fault, call)
         log.warning("%s %r at %r failed: %s", call.method, call.name, self._label, fault)
-        told = "refused the request" if isinstance(fault, Refused) else "broke the protocol"
+        told = "broke the protocol" if isinstance(fault, PeerBroken) else "did not take the request"
         return Unreachable(f"The server {self._label!r} {told}: {fault}")
 
     # --- old clients ----------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Upstream:
             params.pop("inputResponses", None)  # answers to nothing that was asked
             result = await self._send(connection, call, params, hear)
             if result.get("resultType") == "input_required" and call.revision == REVISION:
-                result = await self._wait(connection, call.method, params, result)
+                result = await self._wait(connection, call, params, result)
         if result.get("resultType") != "input_required":
             return result
         if call.revision != REVISION:
@@ -246,18 +246,16 @@ class Upstream:
         params = {**waiting.params, **answers, "requestState": waiting.handle}
         with connection.in_use():
             try:
-                result = await connection.requests.send(waiting.method, params, tell=hear)
+                result = await connection.requests.send(waiting.call.method, params, tell=hear)
             except CallFailed as fault:
-                call = Call()
-                call.method, call.name = waiting.method, ""
-                raise self._failed(fault, connection, call) from None
+                raise self._failed(fault, connection, waiting.call) from None
             if result.get("resultType") != "input_required":
                 return result
-            return await self._wait(connection, waiting.method, waiting.params, result)
+            return await self._wait(connection, waiting.call, waiting.params, result)
 
-    async def _wait(self, connection: Connection, method: str, params: JsonObject, asks: JsonObject) -> JsonObject:
+    async def _wait(self, connection: Connection, call: Call, params: JsonObject, asks: JsonObject) -> JsonObject:
         handle, ttl = asks["requestState"], self._service.tokens.ttl
-        name = await self._waiting.hold(connection, method, params, handle, ttl=ttl, store=self._store)
+        name = await self._waiting.hold(connection, call, params, handle, ttl=ttl, store=self._store)
         return {**asks, "requestState": name}
 
     @property
@@ -271,7 +269,6 @@ class Upstream:
         able = connection.discovery.capabilities
         before, self._features = self._features, frozenset(name for name in _ALL if name in able)
         self._uris = None
-        self._service.offer(self._features)
         if was_away or before not in {None, self._features}:
             for kind in _LISTS:
                 if kind in self._features:

@@ -6,6 +6,7 @@ answer later, maybe to another instance. So the call waits at the instance that 
 
 import asyncio
 import contextlib
+import copy
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from antiphon.errors import Disconnected, InternalError, ProtocolError, StateRef
 from antiphon.stores.store import Store, StoreError
 from antiphon.transports.link import OnNotification, tell
 from antiphon.types import JsonObject
+from antiphon.wire.call import Call
 from antiphon.wire.jsonrpc import encode
 
 log = logging.getLogger("antiphon.bridge")
@@ -34,7 +36,7 @@ _decode = msgspec.json.Decoder().decode
 
 class WaitingCall(NamedTuple):
     connection: Connection
-    method: str
+    call: Call
     params: JsonObject
     handle: str
     """The state under which the link knows it."""
@@ -58,7 +60,7 @@ class WaitingCalls:
         self._ready: asyncio.Event = asyncio.Event()
 
     async def hold(
-        self, connection: Connection, method: str, params: JsonObject, handle: str, *, ttl: float, store: Store | None
+        self, connection: Connection, call: Call, params: JsonObject, handle: str, *, ttl: float, store: Store | None
     ) -> str:
         """Keep a call until its answers come, ``ttl`` seconds at most; return the name it waits under."""
         if len(self._waiting) >= MOST:
@@ -66,7 +68,7 @@ class WaitingCalls:
             raise InternalError("Too many calls wait for answers: answer or cancel some, and call again")
         name = f"{self._instance}.{secrets.token_hex(8)}"
         end = asyncio.get_running_loop().call_later(ttl, self._abandon, name)
-        self._waiting[name] = WaitingCall(connection, method, params, handle, end)
+        self._waiting[name] = WaitingCall(connection, copy.copy(call), params, handle, end)
         connection.hold()
         if store is not None:
             await self._listen(store)
@@ -75,7 +77,7 @@ class WaitingCalls:
     def _abandon(self, name: str) -> None:
         call = self._taken(name)
         if call is not None:
-            log.info("%s waited for too long, and is cancelled", call.method)
+            log.info("%s %r waited for too long, and is cancelled", call.call.method, call.call.name)
             call.connection.link.abandon(call.handle, Disconnected("The client did not come back"))
 
     def _taken(self, name: str) -> WaitingCall | None:

@@ -317,7 +317,10 @@ class Service(Registry):
             call = dialect.accept(message, headers)
             call.principal = principal
             route = self._routes.get(call.method)
-            if route is None or (call.row.feature is not None and call.row.feature not in self._features):
+            feature = call.row.feature
+            if route is None or (
+                feature is not None and feature not in self._features and feature not in self.features
+            ):
                 raise unknown_method(call.method, call.revision)
             run = Run(self, call, channel)
             if call.talk is not None:
@@ -393,7 +396,6 @@ class Service(Registry):
             for kind, names in mount.server.names().items():
                 mount.check_free(kind, names, taken[kind])
         self.mounts.add(mount)
-        self.offer(mount.features)
 
     def names(self) -> dict[str, list[str]]:
         taken = super().names()
@@ -423,13 +425,10 @@ class Service(Registry):
         return self.mounts.scopes_for(message, params) if not own and self.mounts and type(params) is dict else own
 
     @property
-    def features(self) -> Iterable[str]:
-        """What is offered here, such as "tools"."""
-        return self._features
-
-    def offer(self, features: Iterable[str]) -> None:
-        """Declare these from now on."""
-        self._features.update(features)
+    def features(self) -> set[str]:
+        if not self.mounts:
+            return self._features
+        return self._features.union(*(mount.features for mount in self.mounts))
 
     async def ready(self, call: Call) -> None:
         """Find out what is mounted, before the client of this call is told what there is."""
@@ -516,7 +515,7 @@ class Service(Registry):
         uris = {uri for uri in found[:MAX_URIS] if type(uri) is str} if self.mounts and type(found) is list else ()
         stops = [self.mounts.watch(run.call, uri) for uri in uris]
         try:
-            return await self.subscriptions.listen(run, self._features)
+            return await self.subscriptions.listen(run, self.features)
         finally:
             for stop in stops:
                 stop()

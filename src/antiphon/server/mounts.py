@@ -212,10 +212,12 @@ class Mounts:
         method = run.call.method
         kind, key = _KEYS[method]
         feature = method.partition("/")[0]
+        await self.ready(run.call)
         sources = [_OWN, *(mount.prefix for mount in self if feature in mount.features)]
         cursors = _read_cursor(run.call.params.get("cursor"), sources)
+        alone = len(sources) == 2 and not own(None)[kind]
         pages = await asyncio.gather(
-            *(self._page(run, source, cursor, own, alone=len(sources) == 2) for source, cursor in cursors.items())
+            *(self._page(run, source, cursor, own, alone=alone) for source, cursor in cursors.items())
         )
         merged: JsonObject = {kind: []}
         seen: set[object] = set()

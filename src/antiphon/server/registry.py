@@ -168,15 +168,21 @@ class Registry:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    @property
+    def features(self) -> set[str]:
+        """What is offered here, such as "tools"."""
+        return self._features
+
     def capabilities(self) -> JsonObject:
         """What this server declares that it can do."""
         capabilities: JsonObject = {"logging": {}}
+        features = self.features
         for kind in ("tools", "prompts", "resources"):
-            if kind in self._features:
+            if kind in features:
                 capabilities[kind] = {"listChanged": True}
-        if "resources" in self._features:
+        if "resources" in features:
             capabilities["resources"]["subscribe"] = True
-        if "completions" in self._features:
+        if "completions" in features:
             capabilities["completions"] = {}
         return capabilities
 
