@@ -117,6 +117,14 @@ def test_a_call_is_answered_round_by_round_by_servers_that_come_and_go(run):
     assert not Path("p.json").exists()
 
 
+def test_a_server_on_standard_streams_gets_a_key_that_waits_with_the_call(run):
+    assert run("call", str(CLINIC), "twice", "--pending", "p.json").exit_code == 5
+    ended = run("resume", "p.json", answers="first: a")
+    assert ended.exit_code == 4
+    ended = run("resume", "p.json", answers="second: b")
+    assert (ended.exit_code, ended.stdout) == (0, "a then b\n")
+
+
 def test_a_server_on_standard_streams_goes_on_if_it_has_the_same_key(run, monkeypatch):
     monkeypatch.setenv(*next(iter(KEYS.items())))
     assert run("call", str(CLINIC), "twice", "--pending", "p.json").exit_code == 5

@@ -70,6 +70,7 @@ def test_a_host_is_named_in_the_place_of_a_file(folder, monkeypatch):
     [
         ("shop/mcp.json", "shop/mcp.json has several servers; there are notes, other: choose one"),
         ("shop/mcp.json:nots", "shop/mcp.json has no server 'nots': there are notes, other"),
+        ("shop/mcp.json:other", "shop/mcp.json:other: there is no command 'no-such-command'"),
         ("gone.json:x", "There is no file "),
         ("curser:notes", "nor a host of that name (there are claude-code, claude-desktop, cursor, gemini, vscode)"),
         ("localhost:8000", "did you mean http://localhost:8000?"),
@@ -166,7 +167,7 @@ def test_all_servers_of_a_file_are_read_unless_they_are_disabled():
     assert list(found) == ["notes", "remote"]
     assert found["notes"].env == {"TOKEN": "s3cret"}
     assert found["remote"].target == "http://127.0.0.1:1/mcp"
-    assert list(read_targets("shop/mcp.json:off")) == [""]
+    assert list(read_targets("shop/mcp.json:notes")) == [""]
     assert read_targets("http://127.0.0.1:1/mcp")[""].text == "http://127.0.0.1:1/mcp"
 
 

@@ -98,8 +98,9 @@ def test_a_disabled_server_is_used_only_by_name(home):
     assert refusal("mcp.json") == "mcp.json has no server; there are a: choose one, as in mcp.json:a"
 
 
-def test_a_file_without_servers_says_so(home):
-    write("mcp.json", "{}")
+@pytest.mark.parametrize("text", ["{}", "", "\ufeff\n", '{"mcpServers": []}'])
+def test_a_file_without_servers_says_so(home, text):
+    write("mcp.json", text)
     assert refusal("mcp.json") == "mcp.json has no server; it has none"
     assert refusal("mcp.json", "notes") == "mcp.json has no server 'notes': it has none"
 

@@ -18,12 +18,14 @@ from antiphon.client.client import Client
 from antiphon.client.results import Complete, InputNeeded, Pending
 from antiphon.errors import CannotAnswer, Refused
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
+from antiphon.rounds.token import generate_key
 from antiphon.testing.report.escaping import counted, line, visible_json
 from antiphon.types import JsonObject, Prompt, Tool
 from antiphon.uri import Template, is_template
 
 Offer = TypeVar("Offer", Tool, Prompt)
 
+_KEYS: Final = "ANTIPHON_KEYS"
 _OTHERS: Final = 0o077
 """The file permissions of users other than the owner."""
 
@@ -69,6 +71,8 @@ def call_command(
     if name is None and (kind or json_):
         raise click.UsageError("--prompt, --resource and --json need a NAME to call")
     server = read_target(target)
+    if options["pending"] is not None:
+        server = _with_key(server, None if os.environ.get(_KEYS) else generate_key(os.urandom(32)))
     settings = CallOptions(target=server, headers=read_headers(header, server), **options)
     base = {} if json_ is None else read_json(json_)
     for word in words:
@@ -243,6 +247,8 @@ class WaitingCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     pending: JsonObject
     cwd: str | None = None
     """The folder that a command is started in."""
+    key: str | None = None
+    """The key that was made for a command, which without one has another each time it is started."""
 
     def call(self) -> Pending:
         call = Pending.from_json(msgspec.json.encode(self.pending))
@@ -274,7 +280,12 @@ def _keep(path: Path, target: ServerTarget, pending: Pending) -> int:
 
 def _save(path: Path, target: ServerTarget, pending: Pending) -> None:
     """Write the file, completely or not at all, readable by the owner only: its token is a bearer credential."""
-    waiting = WaitingCall(target=target.source or target.text, cwd=target.folder, pending=msgspec.to_builtins(pending))
+    waiting = WaitingCall(
+        target=target.source or target.text,
+        cwd=target.folder,
+        key=target.key,
+        pending=msgspec.to_builtins(pending),
+    )
     path = path.absolute()
     try:
         replace(path, f"{visible_json(waiting)}\n".encode())
@@ -292,14 +303,21 @@ def _load(path: Path, target: str | None) -> tuple[ServerTarget, Pending]:
     except (msgspec.MsgspecError, ValueError) as fault:
         raise click.UsageError(f"{path} holds no waiting call: {fault}") from None
     if target is not None:
-        return read_target(target), pending
-    server = read_target(waiting.target, waiting.cwd)
+        return _with_key(read_target(target), waiting.key), pending
+    server = _with_key(read_target(waiting.target, waiting.cwd), waiting.key)
     if server.command is not None and not _is_ours(path):
         raise click.UsageError(
             f"{path} starts the command {waiting.target!r}, but other users may have written it:"
             " name the server with --target, or chmod 600 the file if you trust it"
         )
     return server, pending
+
+
+def _with_key(server: ServerTarget, key: str | None) -> ServerTarget:
+    """Return a target whose command gets a key for its tokens, unless its configuration has one."""
+    if server.command is None or key is None or _KEYS in server.env:
+        return server
+    return msgspec.structs.replace(server, key=key, env={**server.env, _KEYS: key})
 
 
 def _is_ours(path: Path) -> bool:

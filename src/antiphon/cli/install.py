@@ -203,7 +203,7 @@ def _servers(program: Host, file: Path) -> JsonObject:
     """Return the servers in a file; fail if the file cannot be understood, and so not be changed."""
     text = _text(file)
     try:
-        found = jsonc.parse(text).value if text.strip("\ufeff \t\r\n") else {}
+        found = jsonc.load(text)
     except ConfigUnusable as fault:
         raise exit_codes.Failed(f"{file} is not JSON, and is left as it is: {fault}") from None
     servers = found.get(program.key, {}) if isinstance(found, dict) else None

@@ -51,6 +51,8 @@ class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Variables for the command, beside those that are there."""
     headers: Mapping[str, str] = {}
     """HTTP headers for the URL."""
+    key: str | None = None
+    """The key in ``env`` that was made for a call that waits."""
     source: str = ""
     """The entry of a configuration file that it was read from."""
     versions: tuple[str, ...] = ()
@@ -78,7 +80,11 @@ def read_target(text: str, folder: str | None = None) -> ServerTarget:
         command = [sys.executable, "-m", "antiphon", "serve", server]
         return ServerTarget(text=server, command=command, folder=folder, versions=(REVISION,))
     if (place := split(text, Path(folder or ""))) is not None:
-        return _found(*place, folder)
+        found = _found(*place, folder)
+        program = found.command[0] if found.command else ""
+        if program and os.sep not in program and shutil.which(program, path=found.env.get("PATH")) is None:
+            raise click.BadParameter(f"{found.source}: there is no command {program!r}", param_hint="'TARGET'")
+        return found
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError as fault:
@@ -119,7 +125,7 @@ def _usage_errors() -> Generator[None]:
 
 
 def _ask_input(wanted: Input) -> str | None:
-    choices = [item if isinstance(item, str) else str(item.get("value")) for item in wanted.options]
+    choices = [str(item.get("value") if isinstance(item, dict) else item) for item in wanted.options]
     return str(
         click.prompt(
             line(wanted.description or wanted.id),

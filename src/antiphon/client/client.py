@@ -150,7 +150,8 @@ class Client:
         found = open_config(file, name, inputs)
         options["headers"] = {**found.headers, **(options.get("headers") or {})}
         options["env"] = {**found.env, **(options.get("env") or {})}
-        return cls(found.target, **{"cwd": found.cwd, **options})
+        options.setdefault("cwd", found.cwd)
+        return cls(found.target, **options)
 
     async def __aenter__(self) -> Self:
         # Opening a link is the server's time only where the link greets it.

@@ -57,6 +57,11 @@ def parse(text: str) -> Node:
     return node
 
 
+def load(text: str) -> Any:
+    """Return the value of a text; an empty one counts as an empty object."""
+    return parse(text).value if text.strip(f"\ufeff{_BLANK}") else {}
+
+
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from antiphon.config.hosts import HOSTS, Machine, project_files, project_of, user_file
-from antiphon.config.jsonc import parse
+from antiphon.config.jsonc import load
 from antiphon.errors import ConfigUnusable
 from antiphon.types import JsonObject
 
@@ -150,12 +150,14 @@ def read_text(file: Path) -> str:
 def _entries(file: Path, project: str, machine: Machine) -> list["Entry"]:
     text = read_text(file)
     try:
-        root = parse(text).value
+        root = load(text)
     except ConfigUnusable as fault:
         raise ConfigUnusable(f"{file}, {fault}") from None
     own = _inside(root, "projects")
-    folders = [project, *map(str, machine.path(project).parents)]
-    local: object = next((own[each] for each in folders if each in own), {})
+    here_and_above = [machine.path(project), *machine.path(project).parents]
+    # Claude Code writes / on Windows, too.
+    names = [name for each in here_and_above for name in (str(each), each.as_posix())]
+    local: object = next((own[name] for name in names if name in own), {})
     inputs = _inputs(root)
     return [
         Entry(
