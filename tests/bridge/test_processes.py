@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from redis_server import start_redis
 
 from antiphon import Accepted, Client, Pending, Refused
 from antiphon.rounds.token import generate_key
+from redis_server import start_redis
 
 pytestmark = pytest.mark.heavy
 
