@@ -4,7 +4,7 @@ import asyncio
 import copy
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, Protocol
 
@@ -281,7 +281,7 @@ class Mounts:
         return tuple(dict.fromkeys(scope for mount in self for scope in mount.scopes_for(message)))
 
 
-def _read_cursor(cursor: object, sources: list[str]) -> dict[str, object]:
+def _read_cursor(cursor: object, sources: list[str]) -> Mapping[str, object]:
     """Where to go on, by source; at the beginning, everywhere."""
     if cursor is None:
         return dict.fromkeys(sources)
