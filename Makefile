@@ -8,7 +8,10 @@ LOCK ?= $(wildcard dev.lock)
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + max(2, os.cpu_count() or 2))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test heavy check conformance bench docs fuzz coverage dist lock clean
+.PHONY: help demo test heavy check conformance bench docs fuzz chaos coverage dist lock clean chromium
+
+# The browser for the tests of pages, unless one of these names is on the PATH: make heavy CHROMIUM=/path/to/chromium
+export CHROMIUM
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -19,7 +22,7 @@ demo: $(VENV)/.installed ## serve the sample, call it, print the exchange
 test: $(VENV)/.ready ## run the tests, the official clients among them
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not heavy"
 
-heavy: $(VENV)/.ready ## run the tests that take long: every example with every official SDK, instances, leaks, more examples
+heavy: $(VENV)/.ready chromium ## run the tests that take long: every example with every official SDK, instances, leaks, more examples
 	$(PY) -m pytest -q -n 2 --dist loadfile -m heavy
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "hypothesis and not heavy" --hypothesis-profile=thorough
 
@@ -43,6 +46,9 @@ docs: $(VENV)/.ready ## run every code block of the documentation, and build the
 fuzz: $(VENV)/.ready ## try a million spoiled tokens
 	$(PY) scripts/fuzz.py
 
+chaos: $(VENV)/.ready ## run 500 conversations while servers and their store are killed; the report is in build/chaos
+	$(PY) chaos/run.py
+
 coverage: $(VENV)/.ready ## measure which lines the everyday tests run; fails below the floor in pyproject.toml
 	$(PY) -m coverage erase
 	$(PY) -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile -m "not heavy"
@@ -58,6 +64,18 @@ lock: $(VENV)/.ready ## write what is installed into dev.lock, which the next in
 
 clean: ## remove what make made
 	rm -rf $(VENV) .venv-* .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results dist build
+
+chromium:
+	@if [ -n "$$CHROMIUM" ]; then \
+	  command -v "$$CHROMIUM" >/dev/null || { echo "CHROMIUM is '$$CHROMIUM', which cannot be run" >&2; exit 1; }; \
+	elif ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null && ! command -v google-chrome >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; \
+	  else \
+	    echo "The tests of pages need Chromium. Install it ('sudo apt-get install chromium' on Debian)," >&2; \
+	    echo "or name one: make heavy CHROMIUM=/path/to/chromium" >&2; exit 1; \
+	  fi; \
+	fi
 
 # What users install, which is all that the demo needs.
 $(VENV)/.installed: pyproject.toml

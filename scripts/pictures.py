@@ -1,7 +1,8 @@
 """Draw the pictures of the documentation from what the programs on its pages show.
 
 `python scripts/pictures.py` writes `docs/images/call.svg`, from `docs/getting-started.md`, and, if a chromium is on the
-PATH, `docs/images/report-terminal.png` and `docs/images/report-html.png`, from `docs/testing/reports.md`.
+PATH, `docs/images/report-terminal.png` and `docs/images/report-html.png`, from `docs/testing/reports.md`, and
+`docs/images/inbox.png`.
 """
 
 import asyncio
@@ -12,11 +13,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
+from antiphon import Inbox, MemoryStore
+from antiphon.inbox.rows import Row
+from antiphon.testing.http_server import serving
 from antiphon.testing.report import html
 from antiphon.testing.report.terminal import ReportPrinter
 from antiphon.testing.suite.loading import load
@@ -59,10 +64,11 @@ def main() -> int:
         summary = run_suite(folder)
         terminal = folder / "terminal.html"
         terminal.write_text(terminal_page(summary), "utf-8")
-        shoot(browser, terminal, IMAGES / "report-terminal.png", 976, 955)
+        shoot(browser, terminal.as_uri(), IMAGES / "report-terminal.png", 976, 955)
         page = folder / "report.html"
         page.write_text(html.render(summary), "utf-8")
-        shoot(browser, page, IMAGES / "report-html.png", 1000, 1190)
+        shoot(browser, page.as_uri(), IMAGES / "report-html.png", 1000, 1190)
+    asyncio.run(draw_inbox(browser))
     return 0
 
 
@@ -119,10 +125,39 @@ def terminal_page(summary: Summary) -> str:
     return console.export_html(theme=THEME, code_format=FRAME)
 
 
-def shoot(browser: str, page: Path, picture: Path, width: int, height: int) -> None:
+async def draw_inbox(browser: str) -> None:
+    """Draw the page of a question that waits."""
+    inbox = Inbox(MemoryStore())
+    now = time.time()
+    fields = {
+        "confirm": {"type": "boolean", "title": "Pay it?"},
+        "account": {"type": "string", "enum": ["Operations", "Travel"], "default": "Operations"},
+        "note": {"type": "string", "description": "Shown to the payee"},
+    }
+    schema = {"type": "object", "properties": fields, "required": ["confirm", "account"]}
+    asked = {"mode": "form", "message": "Pay 900 euros to Ada Lovelace?", "requestedSchema": schema}
+    row = Row(
+        id="k3v7q2m4x5p6a7b2",
+        method="tools/call",
+        name="pay",
+        arguments={"to": "Ada Lovelace", "euros": 900},
+        server="bank",
+        questions={"confirm": {"method": "elicitation/create", "params": asked}},
+        who="finance",
+        on_behalf="Charles",
+        since=now,
+        until=now + 2 * 86400,
+    )
+    await inbox.rows.add(row)
+    page = inbox.asgi(principal=lambda _: ["Bob", "finance"])
+    async with serving(lambda _: page) as url:
+        await asyncio.to_thread(shoot, browser, f"{url}/{row.id}", IMAGES / "inbox.png", 700, 900)
+
+
+def shoot(browser: str, page: str, picture: Path, width: int, height: int) -> None:
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=1000"]
     size = f"--window-size={width},{height}"
-    command = [browser, *flags, size, "--force-device-scale-factor=1.5", f"--screenshot={picture}", page.as_uri()]
+    command = [browser, *flags, size, "--force-device-scale-factor=1.5", f"--screenshot={picture}", page]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     print(picture.relative_to(ROOT))
 

@@ -27,6 +27,7 @@ REFERENCE: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "asking": ("Asking", "antiphon", ("antiphon.rounds", "antiphon.shapes")),
     "clients": ("Clients", "antiphon", ("antiphon.client", "antiphon.transports")),
     "authorization": ("Authorization", "antiphon.auth", ("antiphon",)),
+    "adapt": ("Servers of other libraries", "antiphon.adapt", ("antiphon",)),
     "stores": ("Stores", "antiphon", ("antiphon.stores",)),
     "errors": ("Errors", "antiphon", ("antiphon.errors",)),
     "types": ("Types", "antiphon", ("antiphon.types",)),

@@ -17,6 +17,7 @@ ROOT = Path(antiphon.__file__).parent
 # Bottom up. A file may import from its own layer and from those before it.
 LAYERS = [
     "tracebacks",
+    "escaping",
     "errors",
     "types",
     "uri",
@@ -28,6 +29,7 @@ LAYERS = [
     "oauth",
     "stores",
     "http",
+    "inbox",
     "server",
     "transports",
     "legacy",
@@ -37,6 +39,7 @@ LAYERS = [
     "workers",
     "bridge",
     "app",
+    "adapt",
     "testing",
     "cli",
     "__main__",
@@ -167,6 +170,7 @@ HEAVY = [
     "antiphon.cli",
     "antiphon.client",
     "antiphon.config",
+    "antiphon.inbox",
     "antiphon.testing",
     "antiphon.transports.stdio_server",
     "antiphon.transports.serve",

@@ -8,8 +8,11 @@ if TYPE_CHECKING:
     from antiphon.app import Server
     from antiphon.client.answers import Elicitation, SampleRequest, elicitation_modes
     from antiphon.client.client import Change, Client, Discovery, Round
+    from antiphon.client.inbox import Inbox
     from antiphon.client.results import CallResult, Complete, InputNeeded, Pending, PromptReply, ReadResult
     from antiphon.errors import (
+        AlreadyAnswered,
+        AnswerNeeded,
         AntiphonError,
         CallFailed,
         CallTimeout,
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
         InvalidRequest,
         MethodNotFound,
         MissingCapability,
+        NotAllowed,
         ParseError,
         PeerBroken,
         ProtocolError,
@@ -31,12 +35,17 @@ if TYPE_CHECKING:
         RoundsExceeded,
         SignInFailed,
         StateRefused,
+        TicketClosed,
+        TicketExpired,
+        TicketUnknown,
+        TicketWithdrawn,
         ToolError,
         Unauthorized,
         UnstableQuestion,
         UnsupportedVersion,
         UserRefused,
     )
+    from antiphon.inbox.browser import Browser
     from antiphon.rounds import ask
     from antiphon.rounds.ask import Question
     from antiphon.rounds.asked_parameters import Ask
@@ -86,11 +95,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Accepted",
+    "AlreadyAnswered",
     "Annotations",
     "Answer",
+    "AnswerNeeded",
     "AntiphonError",
     "Ask",
     "Audio",
+    "Browser",
     "CallFailed",
     "CallResult",
     "CallTimeout",
@@ -117,6 +129,7 @@ __all__ = [
     "HeaderMismatch",
     "Icon",
     "Image",
+    "Inbox",
     "InputNeeded",
     "InputRequired",
     "InternalError",
@@ -131,6 +144,7 @@ __all__ = [
     "MissingCapability",
     "ModelHint",
     "ModelPreferences",
+    "NotAllowed",
     "ParseError",
     "PeerBroken",
     "Pending",
@@ -162,6 +176,10 @@ __all__ = [
     "Store",
     "StoreError",
     "Text",
+    "TicketClosed",
+    "TicketExpired",
+    "TicketUnknown",
+    "TicketWithdrawn",
     "Tool",
     "ToolAnnotations",
     "ToolError",
@@ -185,7 +203,9 @@ _HOMES = {
     "antiphon.app": ("Server",),
     "antiphon.client.answers": ("Elicitation", "SampleRequest", "elicitation_modes"),
     "antiphon.client.client": ("Change", "Client", "Discovery", "Round"),
+    "antiphon.client.inbox": ("Inbox",),
     "antiphon.client.results": ("CallResult", "Complete", "InputNeeded", "Pending", "PromptReply", "ReadResult"),
+    "antiphon.inbox.browser": ("Browser",),
     "antiphon.rounds.ask": ("Question",),
     "antiphon.rounds.asked_parameters": ("Ask",),
     "antiphon.rounds.journal": ("InputRequired", "input_required"),

@@ -8,7 +8,7 @@ from antiphon import eras, loading
 from antiphon.http.exchange import Application
 from antiphon.server.dispatch import Principal, Service
 from antiphon.server.mounts import LocalMount, Mount
-from antiphon.transports.asgi import MAX_BODY, Endpoint
+from antiphon.transports.asgi import MAX_BODY, MAX_REQUESTS, Endpoint, check_reach
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Server(Service):
         allowed_hosts: Iterable[str] | None = None,
         allowed_origins: Iterable[str] | None = None,
         max_body: int = MAX_BODY,
+        max_requests: int = MAX_REQUESTS,
         principal: Principal | None = None,
         fallback: Application | None = None,
         legacy: eras.Legacy = "sessions",
@@ -45,6 +46,8 @@ class Server(Service):
         be asked anything), or not at all. A session ends after ``session_ttl`` seconds without use; ``event_buffer``
         is the number of events kept for a client that lost its stream.
 
+        Beyond ``max_requests`` at once, requests get 503 with ``Retry-After``, before their body is read.
+
         ``health`` adds two pages for load balancers: ``/healthz`` (the process answers) and ``/readyz`` (it takes
         requests, and its store answers).
         """
@@ -54,6 +57,7 @@ class Server(Service):
             allowed_hosts=allowed_hosts,
             allowed_origins=allowed_origins,
             max_body=max_body,
+            max_requests=max_requests,
             principal=principal,
             fallback=fallback,
             legacy=legacy,
@@ -100,6 +104,7 @@ class Server(Service):
         allowed_hosts: Iterable[str] | None = None,
         allowed_origins: Iterable[str] | None = None,
         max_body: int = MAX_BODY,
+        max_requests: int = MAX_REQUESTS,
         principal: Principal | None = None,
         fallback: Application | None = None,
         legacy: eras.Legacy = "sessions",
@@ -121,11 +126,13 @@ class Server(Service):
             raise ValueError(f"run() takes 'stdio' or 'http', got {transport!r}")
         if workers < 1:
             raise ValueError("workers must be at least 1")
+        check_reach(self, host, workers)
         options: dict[str, Any] = {
             "path": path,
             "allowed_hosts": None if allowed_hosts is None else list(allowed_hosts),
             "allowed_origins": None if allowed_origins is None else list(allowed_origins),
             "max_body": max_body,
+            "max_requests": max_requests,
             "legacy": legacy,
             "session_ttl": session_ttl,
             "max_sessions": max_sessions,

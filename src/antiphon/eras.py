@@ -43,8 +43,9 @@ def asgi(
     **options: Any,
 ) -> "Endpoint":
     """The ASGI application of a service; further options are those of Endpoint."""
-    from antiphon.transports.asgi import Endpoint  # a client needs none of it
+    from antiphon.transports.asgi import Endpoint, LocalEndpoint  # a client needs none of it
 
+    endpoint = Endpoint if service.elsewhere is None or not service.elsewhere.is_local else LocalEndpoint
     if legacy not in {"sessions", "stateless", "reject"}:
         raise ValueError(f"legacy must be 'sessions', 'stateless' or 'reject', got {legacy!r}")
     fallback = fallback or service.fallback
@@ -54,13 +55,13 @@ def asgi(
         fallback = HealthPages(service, fallback)
     options |= {"principal": principal or service.principal, "fallback": fallback}
     if legacy == "reject" or not _has_legacy():
-        return Endpoint(service, **options)
+        return endpoint(service, **options)
     from antiphon.legacy.server.http import LegacyHttp
 
     dialect = LegacyHttp(
         service, mode=legacy, session_ttl=session_ttl, max_sessions=max_sessions, event_buffer=event_buffer
     )
-    return Endpoint(service, dialect=dialect, **options)
+    return endpoint(service, dialect=dialect, **options)
 
 
 def stdio(service: "Service") -> None:

@@ -14,6 +14,7 @@
         │   ├── InternalError           -32603  our fault; the log says why
         │   ├── HeaderMismatch          -32020  the HTTP headers contradict the body
         │   ├── MissingCapability       -32021  the client did not declare what the call needs
+        │   │   └── AnswerNeeded                a person has to answer first, elsewhere
         │   ├── UnsupportedVersion      -32022  a protocol revision that is not spoken here
         │   └── Unauthorized            -32600  a token is missing or bad (401), or lacks a scope (403)
         ├── ToolError               goes to the model as a result with isError: a handler raises it
@@ -21,6 +22,12 @@
         ├── UnstableQuestion        a handler's question changes on every round, so no answer can ever fit it
         ├── ConfigUnusable          a configuration file is missing or broken, or has no such server
         ├── StoreError              a store that cannot be used (in antiphon.stores)
+        ├── TicketClosed            a call in an inbox that takes no answer any more
+        │   ├── AlreadyAnswered         another person or process was first
+        │   ├── TicketExpired           the time to answer is over
+        │   ├── TicketWithdrawn         the question was taken back
+        │   └── TicketUnknown           there is no such call, or none any more
+        ├── NotAllowed              this person may not answer this call
         └── CallFailed              a client's call that came to nothing
             ├── Refused                 the server said no: a JSON-RPC error, or an HTTP status
             ├── PeerBroken              the server broke the protocol: what it sent cannot be used
@@ -41,6 +48,8 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 __all__ = [
+    "AlreadyAnswered",
+    "AnswerNeeded",
     "AntiphonError",
     "CallFailed",
     "CallTimeout",
@@ -54,6 +63,7 @@ __all__ = [
     "InvalidRequest",
     "MethodNotFound",
     "MissingCapability",
+    "NotAllowed",
     "ParseError",
     "PeerBroken",
     "ProtocolError",
@@ -62,6 +72,10 @@ __all__ = [
     "RoundsExceeded",
     "SignInFailed",
     "StateRefused",
+    "TicketClosed",
+    "TicketExpired",
+    "TicketUnknown",
+    "TicketWithdrawn",
     "ToolError",
     "Unauthorized",
     "UnstableQuestion",
@@ -169,6 +183,18 @@ class MissingCapability(ProtocolError):
         self.required = required
 
 
+class AnswerNeeded(MissingCapability):
+    """A person has to answer first, elsewhere, since the client did not declare that it can ask; the text says where.
+
+    The same request goes on from there once they have.
+    """
+
+    def __init__(self, message: str, *, required: Mapping[str, object]) -> None:
+        super().__init__(required)
+        self.args = (message,)
+        self.message = message
+
+
 class UnsupportedVersion(ProtocolError):
     """A protocol revision that is not spoken here."""
 
@@ -212,13 +238,60 @@ class UnstableQuestion(AntiphonError):
     def __init__(self, key: str) -> None:
         super().__init__(
             f"The question {key!r} changes on every round, so its answer never fits. Keep the clock and random values"
-            " out of questions, or take them from ctx.now(), ctx.random() and ctx.step(), which repeat themselves."
+            " out of questions, or take them from a step, which repeats itself: ctx.now(), ctx.random() or ctx.step()."
         )
         self.key = key
 
 
 class ConfigUnusable(AntiphonError):
     """A configuration file is missing or broken, or has no usable server of that name."""
+
+
+class TicketClosed(AntiphonError):
+    """A call in an inbox that takes no answer any more."""
+
+    def __init__(self, message: str, *, ticket: str) -> None:
+        super().__init__(message)
+        self.ticket = ticket
+
+
+class AlreadyAnswered(TicketClosed):
+    """Another person or process was first; ``by`` is who, and ``at`` when, in seconds since the epoch."""
+
+    def __init__(self, ticket: str, by: str | None, at: float | None) -> None:
+        super().__init__(f"This question was already answered{f' by {by}' if by else ''}", ticket=ticket)
+        self.by = by
+        self.at = at
+
+
+class TicketExpired(TicketClosed):
+    """The time to answer is over."""
+
+    def __init__(self, ticket: str) -> None:
+        super().__init__("The time to answer this question is over", ticket=ticket)
+
+
+class TicketWithdrawn(TicketClosed):
+    """The question was taken back."""
+
+    def __init__(self, ticket: str) -> None:
+        super().__init__("This question was withdrawn", ticket=ticket)
+
+
+class TicketUnknown(TicketClosed):
+    """There is no such call in the inbox, or none any more."""
+
+    def __init__(self, ticket: str) -> None:
+        super().__init__(f"There is no call {ticket!r} in this inbox, or it was forgotten since", ticket=ticket)
+
+
+class NotAllowed(AntiphonError):
+    """This person may not answer this call; ``who`` may."""
+
+    def __init__(self, ticket: str, who: str) -> None:
+        super().__init__(f"Only {who} may answer this question")
+        self.ticket = ticket
+        self.who = who
 
 
 class CallFailed(AntiphonError):

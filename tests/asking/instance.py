@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from antiphon import Context, Seal, Server, SQLiteStore
-from antiphon.server import shared_steps
+from antiphon.stores import shared_steps
 from antiphon.transports import serve
 
 descriptor, store, effects = int(sys.argv[1]), sys.argv[2], sys.argv[3]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from antiphon import Context, MemoryStore, RedisStore, Seal, Server, Store, StoreError, ToolError
-from antiphon.server import shared_steps
+from antiphon.stores import shared_steps
 from redis_server import launch, stop
 
 from .driver import Round, accept, converse, leg, tool

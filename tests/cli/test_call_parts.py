@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.cli.forms import fields_of
-from antiphon.cli.terminal import read_location
-from antiphon.testing.report.escaping import line, visible
+from antiphon.cli.forms import read
+from antiphon.escaping import line, visible
+from antiphon.inbox.locations import read_location
+from antiphon.shapes.prompt import fields_of
 
 # --- URLs
 
@@ -126,7 +127,7 @@ def test_options_are_shown_by_their_titles():
     ],
 )
 def test_what_is_typed_becomes_a_value(schema, text, value):
-    assert field(schema).read(text) == value
+    assert read(field(schema), text) == value
 
 
 @pytest.mark.parametrize(
@@ -143,10 +144,10 @@ def test_what_is_typed_becomes_a_value(schema, text, value):
 )
 def test_what_is_typed_wrong_is_a_value_error(schema, text):
     with pytest.raises(ValueError, match="expected"):
-        field(schema).read(text)
+        read(field(schema), text)
 
 
 def test_a_moment_without_an_offset_is_meant_here():
-    text = field({"type": "string", "format": "date-time"}).read("2026-08-01 09:30")
+    text = read(field({"type": "string", "format": "date-time"}), "2026-08-01 09:30")
     assert text.startswith("2026-08-01T09:30:00")
     assert text[19] in "+-"

@@ -5,7 +5,9 @@ import socket
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from antiphon.cli import commands
 from antiphon.cli.serve import Address, listen
 
 
@@ -57,3 +59,13 @@ def test_an_address_of_another_machine_is_refused():
     # 192.0.2.0/24 is for documentation (RFC 5737): no machine has an address in it.
     with pytest.raises(click.ClickException, match="Cannot listen on port 0 of "):
         listen(Address(host="192.0.2.1", port=0))
+
+
+@pytest.mark.parametrize("options", [["--host", "0.0.0.0"], ["--allow-host", "mcp.example.com"], ["--workers", "2"]])
+def test_a_server_that_asks_at_this_machine_is_not_served_to_others(options, tmp_path):
+    file = tmp_path / "desk.py"
+    file.write_text("from antiphon import Browser, Server\n\napp = Server('desk', elsewhere=Browser())\n")
+    told = CliRunner().invoke(commands, ["serve", str(file), "--http", "--port", "0", *options])
+    assert told.exit_code == 2
+    assert "Browser() asks" in told.output
+    assert "Traceback" not in told.output

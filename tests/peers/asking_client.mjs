@@ -1,13 +1,15 @@
 // The official TypeScript client through a list of conversations; how each went goes to standard output as JSON.
-// `node asking_client.mjs NODE_MODULES URL CONVERSATIONS`, where the last is a JSON file that `conversations.py` describes.
+// `node asking_client.mjs NODE_MODULES CONVERSATIONS http URL`, or `... stdio COMMAND...`: a JSON file that
+// `conversations.py` describes, and where. A command is given the example's name as its last argument.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
-const [modules, url, file] = process.argv.slice(2);
+const [modules, file, kind, ...target] = process.argv.slice(2);
 // The packages live in a cache, not beside this file, so they are resolved from there.
 const require = createRequire(join(modules, 'anywhere.js'));
 const { Client, StreamableHTTPClientTransport } = require('@modelcontextprotocol/client');
+const { StdioClientTransport } = require('@modelcontextprotocol/client/stdio');
 
 const conversations = JSON.parse(readFileSync(file, 'utf8'));
 const capabilities = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
@@ -20,6 +22,11 @@ const answer = (kind, text) => {
     return answers[text];
 };
 
+const wire = site => {
+    if (kind === 'http') return new StreamableHTTPClientTransport(new URL(`${target[0]}/${site}/mcp`));
+    return new StdioClientTransport({ command: target[0], args: [...target.slice(1), site] });
+};
+
 const connected = async site => {
     const client = new Client(
         { name: 'official-typescript', version: '1.0.0' },
@@ -28,7 +35,7 @@ const connected = async site => {
     client.setRequestHandler('elicitation/create', async ({ params }) => answer(params.mode ?? 'form', params.message));
     client.setRequestHandler('sampling/createMessage', async ({ params }) => answer('sample', params.messages[0].content.text));
     client.setRequestHandler('roots/list', async () => answer('roots', 'roots'));
-    await client.connect(new StreamableHTTPClientTransport(new URL(`${url}/${site}/mcp`)));
+    await client.connect(wire(site));
     return client;
 };
 

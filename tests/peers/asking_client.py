@@ -1,6 +1,7 @@
 """The official Python client through a list of conversations; how each went goes to standard output as JSON.
 
-`python asking_client.py URL CONVERSATIONS`, where the second is a JSON file that `conversations.py` describes.
+`python asking_client.py CONVERSATIONS http URL`, or `... stdio COMMAND...`: a JSON file that `conversations.py`
+describes, and where. A command is given the example's name as its last argument.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from mcp.types import CreateMessageResult, ElicitResult, ListRootsResult
 
 
@@ -56,6 +57,19 @@ async def main(server, conversations, **how):
     return told
 
 
+def server(kind, target, site):
+    if kind == "http":
+        return f"{target[0]}/{site}/mcp"
+    return StdioServerParameters(command=target[0], args=[*target[1:], site])
+
+
+def tell(arguments, **how):
+    """Print how the conversations went; `arguments` are those of the program."""
+    file, kind, *target = arguments
+    told = asyncio.run(main(lambda site: server(kind, target, site), json.loads(Path(file).read_text()), **how))
+    sys.stdout.write(json.dumps(told))
+
+
 async def outcome(call):
     try:
         result = await call
@@ -65,6 +79,4 @@ async def outcome(call):
 
 
 if __name__ == "__main__":
-    url, file = sys.argv[1:]
-    told = asyncio.run(main(lambda site: f"{url}/{site}/mcp", json.loads(Path(file).read_text())))
-    sys.stdout.write(json.dumps(told))
+    tell(sys.argv[1:])

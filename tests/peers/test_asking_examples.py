@@ -56,7 +56,7 @@ def told(request: pytest.FixtureRequest, converse: Any, url: str, script: str) -
     else:
         node, _, modules = request.getfixturevalue("official_typescript")
         client = [node, str(HERE / "asking_client.mjs"), modules]
-    return converse(client, [url, script])
+    return converse([*client, script], ["http", url])
 
 
 @pytest.fixture(

@@ -664,3 +664,11 @@ def test_no_caller_and_an_empty_name_are_different() -> None:
         for principal in (None, "", "-", "0:")
     }
     assert len(seen) == 16
+
+
+@given(one=st.binary(max_size=64), other=st.binary(max_size=64))
+def test_a_value_is_found_by_its_marks_which_do_not_tell_it(one: bytes, other: bytes) -> None:
+    older, newer = Seal(OLDER), Seal([KEY, OLDER])
+    assert newer.marks(one)[1:] == older.marks(one)
+    assert len({*newer.marks(one), *newer.marks(other)}) == (2 if one == other else 4)
+    assert all(re.fullmatch("[0-9a-f]{48}", mark) for mark in newer.marks(one))

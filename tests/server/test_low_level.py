@@ -5,6 +5,38 @@ import pytest
 from antiphon import Context, Icon, InvalidParams, MethodNotFound, Server, ToolResult
 from messages import SERVER
 
+PLACE = {"type": "object", "properties": {"place": {"type": "string"}}}
+
+# --- asking -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_raw_handler_returned_is_answered_on_every_round_after(app, call):
+    asked = {"method": "elicitation/create", "params": {"message": "Where?", "requestedSchema": PLACE}}
+    seen = []
+
+    @app.on("tools/call")
+    async def call_tool(params, ctx: Context):
+        seen.append((params.get("requestState"), params.get("inputResponses")))
+        if "inputResponses" not in params:
+            return {"resultType": "input_required", "inputRequests": {"confirm": asked}, "requestState": "s"}
+        sure = [await ctx.confirm("First?"), await ctx.confirm("Last?")]
+        return {"content": [], "structuredContent": {"sure": sure}}
+
+    there = {"action": "accept", "content": {"place": "eu"}}
+    params, answers = (
+        {"name": "any", "arguments": {}},
+        [there, *[{"action": "accept", "content": {"confirm": True}}] * 2],
+    )
+    about = {"capabilities": {"elicitation": {}}}
+    result = (await call(app, "tools/call", params, **about))["result"]
+    for answer in answers:
+        (key,) = result["inputRequests"]
+        more = {"requestState": result["requestState"], "inputResponses": {key: answer}}
+        result = (await call(app, "tools/call", {**params, **more}, **about))["result"]
+    assert result["structuredContent"] == {"sure": [True, True]}
+    assert seen == [(None, None)] + [("s", {"confirm": there})] * 3
+
+
 # --- methods of one's own -----------------------------------------------------------------------------------------
 
 

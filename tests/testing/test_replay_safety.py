@@ -376,9 +376,9 @@ def test_a_fresh_instance_has_its_own_memory_and_leaves_the_old_one_alone():
     till.opened["count"] = 3
     other = maker(till.app)()
     assert other is not till.app
-    assert len(list(other.handlers())) == len(list(till.app.handlers()))
+    assert len(list(other.functions())) == len(list(till.app.functions()))
     assert sys.modules["testing.till"] is till
-    assert other.handler_of("tools/call", "memory").function.__globals__["opened"] == {"count": 0}
+    assert other.function_of("tools/call", "memory").__globals__["opened"] == {"count": 0}
     assert till.opened["count"] == 3
 
 

@@ -7,11 +7,14 @@ from antiphon import (
     Accepted,
     Answer,
     Ask,
+    Browser,
     Cancelled,
     Client,
     Context,
     Declined,
+    Inbox,
     InputRequired,
+    MemoryStore,
     Middleware,
     Pending,
     Proceed,
@@ -106,6 +109,13 @@ async def timed(ctx: Context, proceed: Proceed) -> dict[str, Any]:
 
 around: Middleware = timed
 app.middleware(around)
+Server("ops", elsewhere=Inbox(MemoryStore(), page="https://ops.example.com/inbox"))
+Server("ops", elsewhere=Browser(patience=30))
+
+
+@app.tool(needs="elicitation")
+async def erase(ctx: Context) -> bool:
+    return assert_type(await ctx.confirm("Sure?"), bool)
 
 
 async def use() -> None:

@@ -13,6 +13,7 @@ __all__ = ["main"]
 COMMANDS: Final = {
     "bridge": "Serve any server to any client, old or new.",
     "call": "Call a server's tool, and answer what it asks.",
+    "inbox": "List and answer the calls that wait for a person.",
     "init": "Start a new server, with its tests.",
     "init-tests": "Write a test suite for a server that you have.",
     "install": "Add a server to Claude, Cursor, VS Code or Gemini CLI.",
@@ -56,7 +57,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as fault:
-            from antiphon.testing.report.escaping import visible  # only a failure needs it
+            from antiphon.escaping import visible  # only a failure needs it
 
             # It may quote a server.
             vars(fault)["message"] = visible(fault.message)

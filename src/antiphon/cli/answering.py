@@ -16,9 +16,9 @@ import msgspec
 from antiphon.client.answers import Answers, Asker, ElicitAnswer, Elicitation, SampleRequest
 from antiphon.client.results import Pending
 from antiphon.errors import CannotAnswer
+from antiphon.escaping import line
 from antiphon.testing.answer_values import response_to
 from antiphon.testing.answers import request_of
-from antiphon.testing.report.escaping import line
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject, Root, Sample
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from antiphon.app import Server
 from antiphon.bridge.connections import connector
 from antiphon.bridge.upstream import Upstream
 from antiphon.cli.login import auth_for
-from antiphon.cli.serve import Address, endpoint_options, http_options, refuse_http_options, serve_endpoint
+from antiphon.cli.serve import Address, endpoint_options, http_options, refuse_http_options, serve_here
 from antiphon.cli.target import ServerTarget, header_option, read_headers, read_targets
 from antiphon.eras import Legacy
 from antiphon.transports.link import Link
@@ -52,6 +52,7 @@ def bridge_command(
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
     legacy: Legacy,
+    max_requests: int,
     health: bool,
 ) -> None:
     """Serve the server at TARGET to any client, old or new.
@@ -78,8 +79,8 @@ def bridge_command(
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
         address = Address(host=host, port=port, path=path)
-        options = endpoint_options(address, allow_host, allow_origin, legacy, health=health)
-        serve_endpoint(server.asgi(**options), address)
+        options = endpoint_options(address, allow_host, allow_origin, legacy, max_requests=max_requests, health=health)
+        serve_here(server, options, address)
     else:
         if os.isatty(0):
             click.echo("Serving on standard streams. Pass --http to serve over HTTP.", err=True)

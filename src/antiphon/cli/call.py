@@ -17,9 +17,9 @@ from antiphon.cli.target import CallOptions, CommandClient, ServerTarget, read_h
 from antiphon.client.client import Client
 from antiphon.client.results import Complete, InputNeeded, Pending
 from antiphon.errors import CannotAnswer, Refused
+from antiphon.escaping import counted, line, visible_json
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
 from antiphon.rounds.token import generate_key
-from antiphon.testing.report.escaping import counted, line, visible_json
 from antiphon.types import JsonObject, Prompt, Tool
 from antiphon.uri import Template, is_template
 

@@ -8,7 +8,8 @@ import click
 from click.exceptions import Exit
 
 from antiphon.client.signing_in import LoginNeeded
-from antiphon.errors import CallFailed, CannotAnswer, Disconnected, Refused, SignInFailed
+from antiphon.errors import CallFailed, CannotAnswer, Disconnected, Refused, SignInFailed, TicketClosed
+from antiphon.stores.store import StoreError
 
 T = TypeVar("T")
 
@@ -44,6 +45,12 @@ Exit codes:
   1    you said no
   2    wrong usage
   3    the file cannot be read or written, and was left as it is"""
+INBOX_TABLE: Final = """\b
+  1    the tool ran, and its result is an error
+  3    it failed: the store or the server does not answer, or refused
+  4    there is no such call, it takes no answer any more, or the answer does not fit
+  5    the call still waits
+  130  interrupted"""
 
 TEST_TABLE: Final = """\b
 Exit codes:
@@ -88,8 +95,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except KeyboardInterrupt:
         click.echo("Interrupted", err=True)
         raise Exit(INTERRUPTED) from None
-    except CannotAnswer as fault:
+    except (CannotAnswer, TicketClosed) as fault:
         raise Unanswered(str(fault)) from None
+    except StoreError as fault:
+        raise Failed(str(fault)) from None
     except LoginNeeded as fault:
         raise SignInFirst(f"{fault}: run  antiphon login {fault.login.server}") from None
     except CallFailed as fault:

@@ -21,7 +21,7 @@ from antiphon.config import jsonc
 from antiphon.config.hosts import HOSTS, Host, entry, user_file
 from antiphon.config.servers import here, read_text, split
 from antiphon.errors import ConfigUnusable
-from antiphon.testing.report.escaping import visible
+from antiphon.escaping import visible
 from antiphon.types import JsonObject
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -17,7 +17,7 @@ from antiphon.client.client import Client
 from antiphon.client.visits import ByBrowser, Visiting
 from antiphon.config.servers import find_server, split
 from antiphon.errors import ConfigUnusable
-from antiphon.testing.report.escaping import line
+from antiphon.escaping import line
 
 _SECRET: Final = "ANTIPHON_CLIENT_SECRET"  # noqa: S105 -- the name of a variable
 

@@ -17,8 +17,8 @@ import msgspec
 from antiphon.client.client import Client, Discovery
 from antiphon.client.results import CallResult, PromptReply, ReadResult
 from antiphon.errors import Refused
+from antiphon.escaping import line, visible, visible_json
 from antiphon.testing.report.conversation import ShownField, described_fields, repeats
-from antiphon.testing.report.escaping import line, visible, visible_json
 from antiphon.types import (
     Audio,
     Contents,

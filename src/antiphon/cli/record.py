@@ -13,7 +13,7 @@ from antiphon.cli import exit_codes
 from antiphon.cli.serve import Address, listen
 from antiphon.cli.target import ServerTarget, read_headers, read_target
 from antiphon.errors import Disconnected
-from antiphon.testing.report.escaping import visible
+from antiphon.escaping import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable

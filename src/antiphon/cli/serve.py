@@ -27,7 +27,7 @@ from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.oauth.urls import UrlRefused, check_endpoint
 from antiphon.tracebacks import own_traceback
-from antiphon.transports.asgi import LOCAL_HOSTS, Endpoint
+from antiphon.transports.asgi import LOCAL_HOSTS, MAX_REQUESTS, Endpoint, check_reach
 from antiphon.transports.protection import RESOURCE
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
@@ -155,6 +155,14 @@ _HTTP_OPTIONS: Final = (
         show_default=True,
         help="How to serve clients of 2025-11-25 and earlier.",
     ),
+    click.option(
+        "--max-requests",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=MAX_REQUESTS,
+        show_default=True,
+        help="Requests and streams that a process serves at once; more get 503.",
+    ),
     click.option("--health", is_flag=True, help="Answer /healthz and /readyz, for load balancers."),
 )
 
@@ -167,7 +175,13 @@ def http_options(function: F) -> F:
 
 
 def endpoint_options(
-    address: Address, allow_host: tuple[str, ...], allow_origin: tuple[str, ...], legacy: Legacy, *, health: bool
+    address: Address,
+    allow_host: tuple[str, ...],
+    allow_origin: tuple[str, ...],
+    legacy: Legacy,
+    *,
+    max_requests: int,
+    health: bool,
 ) -> dict[str, Any]:
     """The options of ``asgi()`` that these options make."""
     if not address.path.startswith("/"):
@@ -175,7 +189,7 @@ def endpoint_options(
     if address.is_everywhere and not allow_host:
         click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    about = {"path": address.path, "legacy": legacy, "health": health}
+    about = {"path": address.path, "legacy": legacy, "max_requests": max_requests, "health": health}
     return {**about, "allowed_hosts": hosts, "allowed_origins": origins}
 
 
@@ -198,6 +212,7 @@ def serve_command(
     path: str,
     workers: int,
     url: str | None,
+    max_requests: int,
     health: bool,
     reload: bool,
     allow_host: tuple[str, ...],
@@ -227,7 +242,7 @@ def serve_command(
             raise click.BadParameter(str(fault), param_hint="'--url'") from None
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
-    options = endpoint_options(address, allow_host, allow_origin, legacy, health=health)
+    options = endpoint_options(address, allow_host, allow_origin, legacy, max_requests=max_requests, health=health)
     job = Job(target=parse_server(target), options=options)
     if reload:
         _serve_reloading(job, address)
@@ -281,13 +296,16 @@ def _stdout_kept() -> Generator[None, None, None]:
 
 
 def _serve_alone(job: Job, address: Address) -> None:
-    serve_endpoint(job.endpoint(load_server(job.target)), address)
+    serve_here(load_server(job.target), job.options, address)
 
 
-def serve_endpoint(endpoint: Endpoint, address: Address) -> None:
+def serve_here(server: Server, options: dict[str, Any], address: Address) -> None:
     """Serve over HTTP, in this process."""
     from antiphon.transports import serve  # loads the HTTP server
 
+    with _told():
+        check_reach(server, address.host)
+        endpoint: Endpoint = server.asgi(**options)
     sockets = listen(address)
     started = partial(announce, endpoint.service, address.url(sockets))
     try:
@@ -297,8 +315,19 @@ def serve_endpoint(endpoint: Endpoint, address: Address) -> None:
         sys.exit(1 if end.code else 0)
 
 
+@contextmanager
+def _told() -> Generator[None, None, None]:
+    """Say in one line why a server cannot be served so."""
+    try:
+        yield
+    except ValueError as fault:
+        raise click.UsageError(str(fault)) from None
+
+
 def _serve_workers(job: Job, address: Address, count: int) -> None:
     server = load_server(job.target)
+    with _told():
+        check_reach(server, address.host, count)
     sockets = listen(address)
     announce(server, address.url(sockets))
     if not keep_running(job, sockets, count, logging.WARNING):

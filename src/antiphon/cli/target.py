@@ -21,8 +21,8 @@ from antiphon.client.client import Client
 from antiphon.config.hosts import HOSTS
 from antiphon.config.servers import Input, find_server, servers_in, split
 from antiphon.errors import ConfigUnusable
+from antiphon.escaping import compact, duration, line
 from antiphon.testing.report.conversation import Step, conversation
-from antiphon.testing.report.escaping import compact, duration, line
 from antiphon.testing.transcript import Recorded, turn_of
 from antiphon.transports.link import Link, OnNotification
 from antiphon.types import JsonObject, Root

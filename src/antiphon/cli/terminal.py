@@ -1,13 +1,11 @@
 """Ask in the terminal: show who asks what, a widget for each field, and the whole answer before it is sent."""
 
 import asyncio
-import ipaddress
 import sys
 import webbrowser
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from typing import Any
 
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.output import create_output
@@ -15,76 +13,18 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.cli.forms import ABSENT, Escaped, PromptField, ask, choose, fields_of
+from antiphon.cli.forms import ABSENT, Escaped, ask, choose
 from antiphon.cli.output import on_stderr
 from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest, fitted
 from antiphon.errors import CannotAnswer
-from antiphon.testing.report.escaping import line, visible
+from antiphon.escaping import line, visible
+from antiphon.inbox.locations import Location, read_location
+from antiphon.shapes.prompt import PromptField, fields_of
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject
 from antiphon.types import Text as TextBlock
 
 DECLINE = ("Decline: say no", "decline")
 CANCEL = ("Cancel: leave it unanswered", "cancel")
-
-
-class Location(NamedTuple):
-    """A URL in three parts, the middle one being its host, and warnings (client/elicitation, Safe URL Handling)."""
-
-    before: str
-    host: str
-    after: str
-    warnings: list[str]
-    can_be_opened: bool
-
-
-def read_location(url: str) -> Location:
-    shown = visible(url)
-    warnings: list[str] = []
-    if shown != url or any(letter.isspace() for letter in url):
-        warnings.append("It contains characters that cannot be seen.")
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        parts, host = SplitResult("", "", "", "", ""), ""
-    if parts.scheme not in {"http", "https"} or not host:
-        warnings.append("It is not a web page, and cannot be opened from here.")
-        return Location(shown, "", "", warnings, can_be_opened=False)
-    if parts.scheme == "http" and not _is_local(host):
-        warnings.append("It is not https: others on the network can read and change what is sent.")
-    if "@" in parts.netloc:
-        warnings.append(f"The part before the @ is not the host: the host is {visible(host)}.")
-    if any(label.startswith("xn--") for label in host.split(".")):
-        warnings.append(f"The host is in punycode, and may look like another one: {_decoded(host)}")
-    elif not host.isascii():
-        warnings.append("The host has letters beyond ASCII, and may look like another one.")
-    start = _start(url, host)
-    before, at, after = url[:start], url[start : start + len(host)], url[start + len(host) :]
-    return Location(visible(before), visible(at), visible(after), warnings, can_be_opened=True)
-
-
-def _start(url: str, host: str) -> int:
-    """Return where the host begins: after the last @ of the authority."""
-    begin = url.find("//") + 2
-    end = min((index for index in (url.find(mark, begin) for mark in "/?#") if index >= 0), default=len(url))
-    sign = url.rfind("@", begin, end)
-    return max(url.lower().find(host, max(begin, sign + 1)), 0)
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _decoded(host: str) -> str:
-    try:
-        return visible(host.encode("ascii").decode("idna"))
-    except UnicodeError:
-        return visible(host)
 
 
 class Terminal:

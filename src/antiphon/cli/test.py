@@ -17,9 +17,9 @@ from antiphon.cli import exit_codes
 from antiphon.cli.target import header_option, holds_server, read_headers, read_target
 from antiphon.config.hosts import HOSTS
 from antiphon.config.servers import split
+from antiphon.escaping import counted, visible, visible_json
 from antiphon.testing.answers import Script
 from antiphon.testing.report import FORMATS, render
-from antiphon.testing.report.escaping import counted, visible, visible_json
 from antiphon.testing.suite.document import SuiteBroken, nearest
 from antiphon.testing.suite.format import duration, schema
 from antiphon.testing.suite.loading import find_suites, load_all, loads

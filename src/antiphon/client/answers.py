@@ -1,18 +1,15 @@
 """Answering: a server's questions go to the handlers that the client was given."""
 
 import asyncio
-import functools
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from antiphon.errors import CannotAnswer
+from antiphon.rounds.responses import filled
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject, Message, Root, Sample, Text, Tool
-
-log = logging.getLogger("antiphon.client")
 
 
 class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +83,7 @@ class Answers:
         sample: Sampler | None = None,
         sample_tools: bool = False,
         roots: Roots | None = None,
+        parks: bool = False,
     ) -> None:
         self._elicit = elicit
         self._elicit_url = elicit_url
@@ -93,7 +91,9 @@ class Answers:
         self._sample_tools = sample_tools
         self._roots = roots
         self.capabilities: JsonObject = {}
-        modes: JsonObject = {mode: {} for mode, given in (("form", elicit), ("url", elicit_url)) if given is not None}
+        # A person at an inbox fills in forms and opens pages.
+        handlers = (("form", elicit), ("url", elicit_url))
+        modes: JsonObject = {mode: {} for mode, given in handlers if parks or given is not None}
         if modes:
             self.capabilities["elicitation"] = modes
         if sample is not None:
@@ -112,6 +112,19 @@ class Answers:
         except BaseExceptionGroup as faults:
             raise _first(faults) from None
         return {key: task.result() for key, task in tasks.items()}
+
+    def has(self, request: JsonObject) -> bool:
+        """Whether there is a handler for a question; True for what is no question, which `answer` refuses."""
+        params = request.get("params") or {}
+        match request["method"]:
+            case "elicitation/create":
+                return (self._elicit_url if params.get("mode") == "url" else self._elicit) is not None
+            case "sampling/createMessage":
+                return self._sample is not None and (self._sample_tools or "tools" not in params)
+            case "roots/list":
+                return self._roots is not None
+            case _:
+                return True
 
     def answer(self, key: str, request: JsonObject, asker: Asker) -> Coroutine[Any, Any, JsonObject]:
         """One response, to be awaited; CannotAnswer if there is no handler, or its answer does not fit."""
@@ -203,40 +216,9 @@ def fitted(value: object, schema: JsonObject, key: str) -> JsonObject:
     if type(content) is not dict:
         raise CannotAnswer(f"The answer to {key!r} must be an object with the form's fields", key=key)
     try:
-        form = msgspec.json.encode(schema)
-        return (_known_filler(form) if len(form) <= _SHORT else _filler(form))(content)
+        return filled(schema, content)
     except ValueError as fault:
         raise CannotAnswer(f"The answer to {key!r} does not fit its form: {fault}", key=key) from None
-
-
-def _filler(schema: bytes) -> Callable[[JsonObject], JsonObject]:
-    """What fills in a form's defaults and checks the whole; ValueError when it does not fit."""
-    from antiphon.shapes import form_of, raw_shape  # 60 ms that a client without forms need not pay
-
-    plain: JsonObject = msgspec.json.decode(schema)
-    try:
-        return form_of(plain).fill
-    except TypeError:
-        pass  # a form beyond what the protocol allows: the answer is held to its schema all the same, if it is one
-    properties = plain.get("properties")
-    fields = properties.items() if isinstance(properties, dict) else ()
-    defaults = {name: field["default"] for name, field in fields if isinstance(field, dict) and "default" in field}
-    try:
-        check = raw_shape({"type": "object", **plain}).read
-    except ValueError as fault:
-        log.warning("a form's schema cannot be used, and the answers to it are not checked: %s", fault)
-        return lambda content: {**defaults, **content}
-
-    def fill(content: JsonObject) -> JsonObject:
-        filled: JsonObject = check({**defaults, **content})
-        return filled
-
-    return fill
-
-
-_SHORT = 4096
-"""Bytes that a form's schema may have to be kept for the next time: servers choose it, and it outlives the client."""
-_known_filler = functools.lru_cache(maxsize=64)(_filler)
 
 
 def _plain(value: object, key: str) -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any
 
@@ -83,8 +84,14 @@ class RunningCall:
                 " give the client handlers (elicit=, sample=, ...), leave auto=True, and use call_tool or watch",
                 key=next(iter(questions), ""),
             )
+        ttl = step.ttl if isinstance(step, Questions) else None
         return Pending(
-            method=self._method, params=self._params, questions=questions, state=step.state, round=step.round
+            method=self._method,
+            params=self._params,
+            questions=questions,
+            state=step.state,
+            round=step.round,
+            expires=None if ttl is None else time.time() + ttl,
         )
 
     def abandon(self, why: BaseException) -> None:

@@ -1,11 +1,13 @@
 """The Client: one server, its tools, prompts and resources, and the loop that answers its questions."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from antiphon import eras
 from antiphon.client.answers import Answers, Asker, Elicit, Roots, Sampler
@@ -15,6 +17,7 @@ from antiphon.client.deadlines import Budget
 from antiphon.client.listening import Change, Listening
 from antiphon.client.requests import OnLog, OnProgress, Requests, typed
 from antiphon.client.results import (
+    Address,
     CallResult,
     Complete,
     Discovery,
@@ -56,11 +59,24 @@ class Auth(Protocol):
         ...
 
 
+class Parking(Protocol):
+    """Where the questions go that no handler answers: an Inbox."""
+
+    async def put(self, client: "Client", pending: Pending, *, known: JsonObject) -> str:
+        """Keep a call that waits; return its ticket."""
+        ...
+
+    async def ask(self, client: "Client", pending: Pending) -> JsonObject:
+        """Wait for the answers, and return them."""
+        ...
+
+
 class Client:
     """A connection to one MCP server.
 
     ``target`` is a URL, a command to start (a list), the path of a server's file, a Server in this process, or a Link.
     ``timeout`` is the server's time for a call, over all its rounds; ``patience`` is a person's, for each round.
+    With an ``inbox``, a question without a handler is put there, and the call raises InputNeeded with its ticket.
     """
 
     _requests_type: ClassVar[type[Requests]] = Requests
@@ -89,6 +105,7 @@ class Client:
         era: str = "auto",
         prior: Discovery | None = None,
         probe_timeout: float = eras.PROBING,
+        inbox: "Parking | None" = None,
     ) -> None:
         if max_rounds < 1:
             raise ValueError("max_rounds must be at least 1")
@@ -109,8 +126,15 @@ class Client:
             )
         )
         self._answers = Answers(
-            elicit=elicit, elicit_url=elicit_url, sample=sample, sample_tools=sample_tools, roots=roots
+            elicit=elicit,
+            elicit_url=elicit_url,
+            sample=sample,
+            sample_tools=sample_tools,
+            roots=roots,
+            parks=inbox is not None,
         )
+        self._inbox = inbox
+        self._address = _address(target, cwd, private=bool(headers or auth or env))
         extension = getattr(auth, "extension", None)
         if extension is not None:
             self._answers.capabilities["extensions"] = {extension: {}}
@@ -205,6 +229,16 @@ class Client:
     def server(self) -> Implementation | None:
         """Who the server says it is, once it has answered anything."""
         return self._requests.server
+
+    @property
+    def address(self) -> Address | None:
+        """By what another process reaches the same server; None if it is in this one."""
+        return self._address
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made: inside ``async with``."""
+        return self._requests.is_open
 
     async def discover(self) -> Discovery:
         """Ask which revisions the server speaks and what it can do. A fresh answer is kept."""
@@ -328,6 +362,13 @@ class Client:
             raise
         yield Round(number=call.result.rounds, questions={}, result=call.result)
 
+    async def own_answers(self, pending: Pending) -> JsonObject:
+        """The responses of this client's handlers to those questions of a call that they can answer."""
+        handled = {key: asked for key, asked in pending.questions.items() if self._auto and self._answers.has(asked)}
+        if not handled:
+            return {}
+        return await self._ask(Questions(handled, pending.state, pending.round), pending.method, pending.params)
+
     # --- changes --------------------------------------------------------------------------------------------------
 
     async def subscribe(
@@ -349,9 +390,7 @@ class Client:
         try:
             while (step := await call.advance(responses)) is not None:
                 if isinstance(step, Questions):
-                    if not self._auto:
-                        raise InputNeeded(call.pending(step))
-                    responses = await self._ask(step, method, params)
+                    responses = await self._respond(call, step, method, params)
         except BaseException as fault:
             call.abandon(fault)
             raise
@@ -381,10 +420,28 @@ class Client:
         with Budget(self._requests.deadlines, "person", self._patience):
             return await answer
 
+    async def _respond(self, call: RunningCall, step: Questions, method: str, params: JsonObject) -> JsonObject:
+        """Get a round answered by the handlers, and the rest at the inbox; InputNeeded if that takes another time."""
+        if self._inbox is None:
+            if not self._auto:
+                raise InputNeeded(call.pending(step))
+            return await self._ask(step, method, params)
+        pending = Pending(method=method, params=params, questions=step.requests, state=step.state, round=step.round)
+        known = await self.own_answers(pending)
+        left = {key: asked for key, asked in step.requests.items() if key not in known}
+        if not left:
+            return known
+        if self._link.stateful:
+            return {**known, **await self._in_time(step, self._inbox.ask(self, replace(pending, questions=left)))}
+        pending = call.pending(step)
+        raise InputNeeded(pending, await self._inbox.put(self, pending, known=known))
+
     async def _ask(self, step: Questions, method: str, params: JsonObject) -> JsonObject:
         """Put all questions of a round to the handlers at once; return their responses."""
         asker = Asker(self.server, params[METHODS[method].target or ""], step.round)
-        answers = self._answers.answer_all(step.requests, asker)
+        return await self._in_time(step, self._answers.answer_all(step.requests, asker))
+
+    async def _in_time(self, step: Questions, answers: Coroutine[Any, Any, JsonObject]) -> JsonObject:
         moot = None if step.state is None else self._link.moot(step.state)
         if moot is not None:
             answers = unless(moot, answers)
@@ -392,6 +449,16 @@ class Client:
             return await answers
         with Budget(self._requests.deadlines, "person", self._patience):
             return await answers
+
+
+def _address(target: object, cwd: str | None, *, private: bool) -> Address | None:
+    if isinstance(target, str) and target.startswith(("http://", "https://")):
+        return Address(target, private=private)
+    if isinstance(target, list | tuple):
+        return Address([str(word) for word in target], str(Path(cwd or ".").absolute()), private)
+    if isinstance(target, str | PathLike):
+        return Address(str(Path(target).absolute()), str(Path(cwd or ".").absolute()), private)
+    return None
 
 
 def _url(target: object) -> str:

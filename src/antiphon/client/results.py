@@ -74,6 +74,15 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     result: Result | None = None
 
 
+class Address(msgspec.Struct, frozen=True):
+    """By what another process reaches a client's server."""
+
+    target: str | list[str]
+    cwd: str | None = None
+    private: bool = False
+    """Whether the client had headers, a login or variables, which are not kept."""
+
+
 class Complete(msgspec.Struct, frozen=True):
     """A call that is done."""
 
@@ -91,6 +100,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None = None
     """The server's token: opaque, to be echoed as it is. It is a bearer credential: keep it as one."""
     round: int = 1
+    expires: float | None = None
+    """When the server's token ends, in seconds since the epoch, where the server says so."""
     version: int = 1
 
     def to_json(self) -> str:
@@ -113,12 +124,16 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputNeeded(CallFailed):
-    """The call waits for answers, and this client does not answer by itself."""
+    """The call waits for answers, and this client does not answer by itself.
 
-    def __init__(self, pending: Pending) -> None:
+    ``ticket`` is what ``inbox.result`` takes, if the client has an inbox.
+    """
+
+    def __init__(self, pending: Pending, ticket: str | None = None) -> None:
         asked = ", ".join(pending.questions) or "nothing, only to be called again"
-        super().__init__(f"The call needs input: {asked}")
+        super().__init__(f"The call needs input: {asked}{f' (it waits in the inbox as {ticket})' if ticket else ''}")
         self.pending = pending
+        self.ticket = ticket
 
 
 def check_call(method: str, params: JsonObject) -> None:

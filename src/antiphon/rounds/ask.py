@@ -67,7 +67,7 @@ class Question:
         ttl: float | None = None,
         again: bool = False,
     ) -> None:
-        self.kind = kind
+        self.kind: Literal["form", "url", "sample", "roots"] = kind
         self.method = method
         self._params = params
         self.needs = needs

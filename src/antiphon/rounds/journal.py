@@ -57,6 +57,8 @@ class Journal(msgspec.Struct, array_like=True):
     answers: dict[str, Answered] = {}
     steps: dict[str, bytes] = {}
     state: bytes | None = None
+    returned: dict[str, bytes] = {}
+    """The fingerprints of the questions that a handler returned last, which it finds answered on every run."""
 
     def pack(self, *, readable: bool = False) -> bytes:
         """The journal as bytes: small, or as JSON for a token that is meant to be read."""
@@ -92,6 +94,7 @@ class _Readable(msgspec.Struct):
     answers: dict[str, tuple[str, msgspec.Raw, bool]]
     steps: dict[str, msgspec.Raw]
     state: msgspec.Raw
+    returned: dict[str, str] = {}
 
     @classmethod
     def of(cls, journal: Journal) -> "_Readable":
@@ -105,6 +108,7 @@ class _Readable(msgspec.Struct):
             },
             steps={name: msgspec.Raw(item) for name, item in journal.steps.items()},
             state=msgspec.Raw(journal.state or b"null"),
+            returned={name: print_.hex() for name, print_ in journal.returned.items()},
         )
 
     def journal(self) -> Journal:
@@ -118,6 +122,7 @@ class _Readable(msgspec.Struct):
             },
             steps={name: bytes(raw) for name, raw in self.steps.items()},
             state=None if bytes(self.state) == b"null" else bytes(self.state),
+            returned={name: bytes.fromhex(print_) for name, print_ in self.returned.items()},
         )
 
 
@@ -150,15 +155,21 @@ def input_required(requests: Mapping[str, Question] | None = None, *, state: obj
     return InputRequired(requests or {}, None if state is None else _encode(state))
 
 
-def raw_input_required(result: JsonObject) -> InputRequired:
-    """Return what a result as the wire has it asks; raise TypeError if it asks nothing."""
+def raw_input_required(result: JsonObject, *, again: bool = False) -> InputRequired:
+    """Return what a result as the wire has it asks; raise TypeError if it asks nothing.
+
+    ``again=True`` allows asking again after a refusal.
+    """
     requests, state = result.get("inputRequests") or {}, result.get("requestState")
     if type(requests) is not dict or not isinstance(state, str | None) or not (requests or state):
         raise TypeError(
             'A result with "resultType": "input_required" needs "inputRequests", an object, or "requestState", a text'
         )
     try:
-        return input_required({name: of_wire(request) for name, request in requests.items()}, state=state)
+        questions = {name: of_wire(request) for name, request in requests.items()}
+        for question in questions.values():
+            question.again = again
+        return input_required(questions, state=state)
     except TypeError as fault:
         raise TypeError(f'"inputRequests": {fault}') from None
 
@@ -185,6 +196,11 @@ class Conversation:
         """The answers that this run has used, by name and fingerprint: two questions may have had the same name."""
         self._read: set[str] = set()
         self._returned = False
+
+    def elsewhere(self, responses: JsonObject) -> "Conversation":
+        """The same round with these responses, in which a client need not be able to show a form or a page."""
+        able = {**self._capabilities, "elicitation": {"form": {}, "url": {}}}
+        return Conversation(self.journal, responses, able)
 
     @property
     def asked(self) -> int:
@@ -260,12 +276,16 @@ class Conversation:
         return wire
 
     def retried(self) -> JsonObject:
-        """What a retry brings to a handler of raw parameters: its own state, and the answers to what it asked."""
+        """What a retry brings to a handler of raw parameters: its own state, and the answers to what it returned.
+
+        They come again if the handler has awaited since, for it runs from the top.
+        """
         members: JsonObject = {}
         state = None if self.journal.state is None else _decode(self.journal.state)
         if type(state) is str:
             members["requestState"] = state
-        answers = {name: self.arrived[name] for name in self.journal.asked if name in self.arrived}
+        found = {name: self._response(name, print_) for name, print_ in self.journal.returned.items()}
+        answers = {name: response for name, response in found.items() if response is not None}
         if answers:
             members["inputResponses"] = answers
         return members
@@ -280,6 +300,7 @@ class Conversation:
         self._returned = True
         self.pending = questions
         self.journal.state = wanted.state
+        self.journal.returned = {name: question.fingerprint for name, question in questions.items()}
 
     def close(self) -> JsonObject:
         """End the round: the journal now says what was asked, and the result says what to answer."""
@@ -306,6 +327,15 @@ class Conversation:
             name = f"{base}-{count}"
         self._seen.add(name)
         return name
+
+    def _response(self, name: str, print_: bytes) -> object:
+        """The raw response to a question that was returned; None if there is none."""
+        asked = self.journal.asked.get(name)
+        if asked is not None and asked.fingerprint == print_:
+            return self.arrived.get(name)
+        kept = (item.response for item in self.journal.answers.values() if item.fingerprint == print_)
+        response = next(kept, None)
+        return None if response is None else _decode(response)
 
     def _recorded(self, name: str, question: Question) -> Any:
         print_ = question.fingerprint

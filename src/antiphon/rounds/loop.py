@@ -11,6 +11,7 @@ import msgspec
 
 from antiphon.errors import PeerBroken, RoundsExceeded
 from antiphon.types import JsonObject
+from antiphon.wire.revisions import STATE_TTL
 
 MAX_ROUNDS = 10
 FIRST_PAUSE, LAST_PAUSE = 0.05, 0.25
@@ -29,6 +30,8 @@ class Questions(msgspec.Struct, frozen=True):
     requests: JsonObject
     state: str | None
     round: int
+    ttl: float | None = None
+    """Seconds for which the server keeps the state, where it says so."""
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -87,10 +90,16 @@ def asked(result: JsonObject, round_: int) -> Questions | Pause | None:
     if requests:
         if type(requests) is not dict or not all(map(is_request, requests.values())):
             raise PeerBroken("The server sent inputRequests that are not a map of requests")
-        return Questions(requests, state, round_)
+        return Questions(requests, state, round_, _ttl(result))
     if state is None:
         raise PeerBroken("The server requires input, but neither asks anything nor gives a requestState")
     return Pause(FIRST_PAUSE, state, round_)
+
+
+def _ttl(result: JsonObject) -> float | None:
+    meta = result.get("_meta")
+    ttl = meta.get(STATE_TTL) if type(meta) is dict else None
+    return ttl if isinstance(ttl, int | float) and 0 < ttl < 1e10 else None
 
 
 def retry(params: JsonObject, state: str | None, responses: JsonObject | None) -> JsonObject:

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from copy import copy
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
@@ -15,7 +16,7 @@ from antiphon.errors import CannotAsk
 from antiphon.oauth.identity import Identity
 from antiphon.rounds import ask
 from antiphon.rounds.ask import Question
-from antiphon.rounds.journal import RoundEnds
+from antiphon.rounds.journal import Conversation, RoundEnds
 from antiphon.server import steps
 from antiphon.server.round_end import Unheard, unheard
 from antiphon.server.run import Host, Run, is_ticked
@@ -473,6 +474,16 @@ def context_of(run: Run) -> Context:
         run.context = Context(run)
     context: Context = run.context
     return context
+
+
+def next_round(run: Run, talk: Conversation) -> Run:
+    """A further run of the same request; what a middleware put on its Context is on the new one, too."""
+    following = Run(run.server, run.call, run.channel)
+    following.talk, following.progress = talk, run.progress
+    if run.context is not None:
+        following.context = copy(run.context)
+        following.context._run = following  # noqa: SLF001 -- of this module
+    return following
 
 
 run_of: Callable[[Context], Run] = attrgetter("_run")

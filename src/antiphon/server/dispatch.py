@@ -4,10 +4,10 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,18 +32,18 @@ from antiphon.server.change_log import ChangeLog
 from antiphon.server.completion import completion, read_params
 from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
-from antiphon.server.handler import Handler, label, told_by
+from antiphon.server.handler import label, told_by
 from antiphon.server.low_level import raw_route
 from antiphon.server.mounts import Inner, LocalMount, Mount, Mounts
 from antiphon.server.protection import Protection
 from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
-from antiphon.server.shared_steps import SharedSteps
 from antiphon.server.subscriptions import MAX_URIS
 from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
+from antiphon.stores.shared_steps import SharedSteps
 from antiphon.stores.store import Store
 from antiphon.tracebacks import from_own_frame
 from antiphon.types import Icon, Implementation, JsonObject
@@ -52,6 +52,9 @@ from antiphon.wire.call import Call, unknown_method
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message
 from antiphon.wire.revisions import METHODS, REVISION, SERVER_INFO
+
+if TYPE_CHECKING:
+    from antiphon.server.ladder import Elsewhere, Ladder
 
 log = logging.getLogger("antiphon")
 
@@ -66,8 +69,6 @@ class Middleware(Protocol):
     def __call__(self, ctx: Context, proceed: Proceed, /) -> Awaitable[JsonObject]: ...
 
 
-MAX_WATCHES = 10_000
-"""Subscriptions of older clients that are passed on to mounted servers."""
 Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
@@ -97,6 +98,7 @@ class Service(Registry):
         fallback: Application | None = None,
         threads: int = 64,
         auth: Protection | None = None,
+        elsewhere: "Elsewhere | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -137,7 +139,6 @@ class Service(Registry):
         if store is not None:
             self.use_store(store)
         self.mounts = Mounts()
-        self._watches: dict[tuple[str, str], Callable[[], None]] = {}
         self._lifespan = lifespan
         self._life = AsyncExitStack()
         self._starting: asyncio.Lock | None = None
@@ -163,6 +164,11 @@ class Service(Registry):
             "subscriptions/listen": self._listen,
         }
         self._routes: dict[str, Route] = dict(self._builtin)
+        self.elsewhere = elsewhere
+        """Where people are asked whom a client cannot ask."""
+        self._ladder: Ladder | None = None
+        if elsewhere is not None:
+            self._descend(elsewhere)
 
     # --- around the methods, and below them ------------------------------------------------------------------------
 
@@ -247,6 +253,8 @@ class Service(Registry):
                 self.subscriptions.close()
                 self._threads.close()
                 self._step_threads.close()
+                if self.elsewhere is not None:
+                    await self.elsewhere.close()
                 life, self._life = self._life, AsyncExitStack()
                 self.state = None
                 await life.aclose()
@@ -345,7 +353,7 @@ class Service(Registry):
             call.talk = run.talk
             reply = dialect.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
         except BaseException as fault:  # noqa: BLE001 -- what is not ours to answer is raised again
-            error = _as_error(fault, run)
+            error = as_error(fault, run)
             if error.headers:
                 channel.add_headers(error.headers)
             return dialect.refuse(message, error)
@@ -358,12 +366,15 @@ class Service(Registry):
 
     def asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""
-        talk = run.conversation()
-        if talk.unfit:
-            run.log_unfit(talk.pending)
-        result = run.asking = self.tokens.close(run)
+        result = run.instead
+        if result is None:
+            talk = run.conversation()
+            if talk.unfit:
+                run.log_unfit(talk.pending)
+            result = self.tokens.close(run)
+        run.asking = result
         if run.call.row.sealed:
-            result["_meta"] = dict(self._meta)
+            result["_meta"] |= self._meta
         return result
 
     def _completed(self, run: Run, result: JsonObject) -> JsonObject:
@@ -404,18 +415,18 @@ class Service(Registry):
                 taken[kind] += [mount.named(kind, name) for name in names]
         return taken
 
-    def handlers(self) -> Iterator[Handler]:
-        yield from super().handlers()
+    def functions(self) -> Iterator[Callable[..., Any]]:
+        yield from super().functions()
         for mount in self.mounts.local():
-            yield from mount.server.handlers()
+            yield from mount.server.functions()
 
-    def handler_of(self, method: str, name: str) -> Handler | None:
-        own = super().handler_of(method, name)
+    def function_of(self, method: str, name: str) -> Callable[..., Any] | None:
+        own = super().function_of(method, name)
         if own is not None:
             return own
         for mount in self.mounts.local():
             inner = name if method == "resources/read" else mount.inner_name(name)
-            found = None if inner is None else mount.server.handler_of(method, inner)
+            found = None if inner is None else mount.server.function_of(method, inner)
             if found is not None:
                 return found
         return None
@@ -433,14 +444,6 @@ class Service(Registry):
     async def ready(self, call: Call) -> None:
         """Find out what is mounted, before the client of this call is told what there is."""
         await self.mounts.ready(call)
-
-    def watch(self, call: Call, uri: str, *, stop: bool = False) -> None:
-        """Listen at what is mounted for changes of a resource, for the session of an older client."""
-        ended = self._watches.pop((call.session, uri), None)
-        if ended is not None:
-            ended()
-        if not stop and len(self._watches) < MAX_WATCHES:
-            self._watches[call.session, uri] = self.mounts.watch(call, uri)
 
     async def route(self, run: Run) -> JsonObject:
         """Answer a request that came to the server that this one is mounted in."""
@@ -460,7 +463,12 @@ class Service(Registry):
         return result
 
     async def _list_tools(self, run: Run) -> JsonObject:
-        return await self._list(run, "tools", "name", (entry.tool for entry in self._tools.values()))
+        if any(self._client_needs.values()):
+            return {**await self._listed_tools(run, self._hidden_from(run.call.capabilities)), "cacheScope": "private"}
+        return await self._listed_tools(run)
+
+    async def _listed_tools(self, run: Run, hidden: Container[str] = ()) -> JsonObject:
+        return await self._list(run, "tools", "name", (entry.tool for entry in self._tools.values()), hidden)
 
     async def _list_prompts(self, run: Run) -> JsonObject:
         return await self._list(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
@@ -525,9 +533,11 @@ class Service(Registry):
     def _cache(self) -> JsonObject:
         return {"ttlMs": self._list_ttl, "cacheScope": "private" if self.is_private else "public"}
 
-    async def _list(self, run: Run, kind: str, key: str, items: Iterable[object]) -> JsonObject:
+    async def _list(
+        self, run: Run, kind: str, key: str, items: Iterable[object], hidden: Container[str] = ()
+    ) -> JsonObject:
         def own(cursor: object) -> JsonObject:
-            return self._page(kind, key, items, cursor, self._page_size)
+            return self._page(kind, key, items, cursor, self._page_size, hidden=hidden)
 
         page = await self.mounts.listed(run, own) if self.mounts else own(run.call.params.get("cursor"))
         if self.mounts.info is not None:
@@ -539,7 +549,22 @@ class Service(Registry):
         return not self.offers(call.method, call.name) and await self.mounts.relays(call)
 
     def _route(self) -> None:
-        self._routes = {method: self._wrapped(route) for method, route in self._builtin.items()}
+        self._routes = {method: self._wrapped(self._laddered(method, route)) for method, route in self._builtin.items()}
+
+    def _descend(self, elsewhere: "Elsewhere") -> None:
+        """Ask people there whom their clients cannot ask."""
+        from antiphon.server.ladder import Ladder  # with the inbox, which most servers do not have
+
+        self._asked_elsewhere = frozenset({"elicitation"})
+        self._ladder = Ladder(elsewhere, self._bound, self.info.name)
+        self._route()
+
+    def _bound(self, run: Run) -> bytes:
+        return self.tokens.bound(run)
+
+    def _laddered(self, method: str, route: Route) -> Route:
+        asks = method in METHODS and METHODS[method].asks
+        return self._ladder.around(route) if self._ladder is not None and asks else route
 
     def _wrapped(self, inner: Route) -> Route:
         """A route with all middleware around it; they see whole results."""
@@ -575,7 +600,7 @@ class Service(Registry):
         return outermost
 
 
-def _as_error(fault: BaseException, run: Run | None) -> ProtocolError:
+def as_error(fault: BaseException, run: Run | None) -> ProtocolError:
     """What the peer learns of an exception; the log learns the rest."""
     if isinstance(fault, BaseExceptionGroup):
         fault = told_by(fault)

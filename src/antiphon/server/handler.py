@@ -41,6 +41,11 @@ class Handler:
         )
         self.is_plain = self.is_async and not self.hidden
 
+    @property
+    def asks_forms(self) -> bool:
+        """Whether it cannot run without a form: a question in a text is asked, one in a function may not be."""
+        return any(isinstance(parameter.source, str) for parameter in self.asked)
+
     async def run(self, run: Run, arguments: dict[str, Any]) -> Any:
         """The handler's value. RoundEnds if it ended with questions, which stand in the conversation."""
         if self.context is not None:
@@ -58,22 +63,11 @@ class Handler:
                     # A decorator may hide that a function is a coroutine function.
                     run.is_plain = False
                     value = await value
-        except BaseException as fault:
-            signal = None if run.settling is None else run.settling.heard(fault)
-            if run.unawaited:
-                run.check_awaited(signal or fault)
-            if not _ends_round(signal or fault, run):
-                if signal is None:
-                    raise
-                raise signal from None
-            # Its frames hold the signal, too: without this, only the garbage collector would free the run.
-            (signal or fault).__traceback__ = None
+        except BaseException as fault:  # noqa: BLE001 -- raised again, unless it ends the round
+            take_end(run, fault)
             value = None
         else:
-            if run.settling is not None:
-                run.settling.returned()
-            if run.unawaited:
-                run.check_awaited()
+            take_return(run)
         talk = run.talk
         if isinstance(value, RETURNED):
             self.ask_by_returning(run, value)
@@ -131,6 +125,27 @@ class Handler:
             if isinstance(answer, Accepted):
                 answer = Accepted(parameter.fitted(answer.value))
         return answer if parameter.handles_refusal else answer.unwrap()
+
+
+def take_end(run: Run, fault: BaseException) -> None:
+    """Take what left a handler as the end of its round; raise what is none."""
+    signal = None if run.settling is None else run.settling.heard(fault)
+    if run.unawaited:
+        run.check_awaited(signal or fault)
+    if not _ends_round(signal or fault, run):
+        if signal is None:
+            raise fault
+        raise signal from None
+    # Its frames hold the signal, too: without this, only the garbage collector would free the run.
+    (signal or fault).__traceback__ = None
+
+
+def take_return(run: Run) -> None:
+    """Take it that a handler has returned: it may have caught what interrupted it."""
+    if run.settling is not None:
+        run.settling.returned()
+    if run.unawaited:
+        run.check_awaited()
 
 
 def label(function: Callable[..., Any]) -> str:

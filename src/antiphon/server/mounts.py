@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from antiphon.errors import InvalidParams, ProtocolError, ResourceNotFound
-from antiphon.server.handler import Handler
 from antiphon.server.run import Host, Run
 from antiphon.types import JsonObject
 from antiphon.wire.call import Call
@@ -20,6 +19,8 @@ log = logging.getLogger("antiphon")
 
 SEPARATOR: Final = "_"
 """Between a prefix and a name: every host allows it in the name of a tool."""
+MAX_WATCHES: Final = 10_000
+"""Subscriptions of older clients that are passed on to mounted servers."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _KEYS: Final = {
     "tools/list": ("tools", "name"),
@@ -89,6 +90,7 @@ class Mounts:
     def __init__(self) -> None:
         self._mounts: dict[str, Mount] = {}
         self._warned: set[str] = set()
+        self._watches: dict[tuple[str, str], Callable[[], None]] = {}
 
     def __len__(self) -> int:
         return len(self._mounts)
@@ -273,6 +275,14 @@ class Mounts:
 
         return stop_all
 
+    def subscribe(self, call: Call, uri: str, *, stop: bool) -> None:
+        """Listen for changes of a resource, for the session of an older client; with ``stop``, no longer."""
+        ended = self._watches.pop((call.session, uri), None)
+        if ended is not None:
+            ended()
+        if not stop and len(self._watches) < MAX_WATCHES:
+            self._watches[call.session, uri] = self.watch(call, uri)
+
     def scopes_for(self, message: JsonObject, params: JsonObject) -> tuple[str, ...]:
         name = params.get("name")
         found = self.split(name) if isinstance(name, str) else None
@@ -340,9 +350,9 @@ class Inner(Host, Protocol):
 
     def names(self) -> dict[str, list[str]]: ...
 
-    def handlers(self) -> Iterator[Handler]: ...
+    def functions(self) -> Iterator[Callable[..., Any]]: ...
 
-    def handler_of(self, method: str, name: str) -> Handler | None: ...
+    def function_of(self, method: str, name: str) -> Callable[..., Any] | None: ...
 
 
 class LocalMount:

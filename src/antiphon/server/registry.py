@@ -1,13 +1,13 @@
 """The Registry: the tools, prompts and resources of a server, and who hears when they change."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 from antiphon.errors import InvalidParams, ResourceNotFound
+from antiphon.rounds.ask import supports
 from antiphon.server.completion import Completer
-from antiphon.server.handler import Handler
 from antiphon.server.prompts import PromptEntry
 from antiphon.server.resources import ResourceEntry, checked_uri
 from antiphon.server.subscriptions import Kind, Subscriptions
@@ -15,6 +15,12 @@ from antiphon.server.tools import ToolEntry
 from antiphon.types import Annotations, Icon, JsonObject, Scope, ToolAnnotations
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_FORM = ("elicitation", "form")
+_NEEDS = (
+    *("elicitation", "elicitation.form", "elicitation.url"),
+    *("sampling", "sampling.tools", "sampling.context", "roots"),
+)
 
 
 class Registry:
@@ -28,6 +34,10 @@ class Registry:
         self._templates: dict[str, ResourceEntry] = {}
         self._completers: dict[tuple[str, str], Completer] = {}
         self._scopes: dict[tuple[Any, Any], tuple[str, ...]] = {}
+        self._client_needs: dict[str, set[tuple[str, ...]]] = {}
+        """What a client must have declared to be shown a tool."""
+        self._asked_elsewhere: frozenset[str] = frozenset()
+        """The capabilities that no client needs, since people are asked without it."""
         self._features: set[str] = set()
         self._listed: dict[str, list[JsonObject]] = {}
 
@@ -46,20 +56,34 @@ class Registry:
         icons: Sequence[Icon] = (),
         meta: JsonObject | None = None,
         scopes: Sequence[str] = (),
+        needs: str | Sequence[str] = (),
     ) -> Callable[[Function], Function]: ...
     def tool(self, *first: Any, **about: Any) -> Any:
         """Make a function a tool: ``@app.tool``, ``@app.tool("name")`` or ``@app.tool(title=...)``."""
         return _decorated(self.add_tool, first, about)
 
-    def add_tool(self, function: Callable[..., Any], *, scopes: Sequence[str] = (), **about: Any) -> None:
-        """Add a tool, also while serving; listeners are told. On a protected server, its callers need ``scopes``."""
+    def add_tool(
+        self,
+        function: Callable[..., Any],
+        *,
+        scopes: Sequence[str] = (),
+        needs: str | Sequence[str] = (),
+        **about: Any,
+    ) -> None:
+        """Add a tool, also while serving; listeners are told. On a protected server, its callers need ``scopes``.
+
+        ``needs`` names what a client must have declared, such as ``"elicitation"``, to be shown the tool.
+        """
         entry = ToolEntry(function, **about)
+        wanted = _capabilities(needs) | ({_FORM} if entry.handler.asks_forms else set())
         self._need("tools/call", entry.name, scopes)
         _insert(self._tools, entry.name, entry, "tool")
+        self._client_needs[entry.name] = {path for path in wanted if path[0] not in self._asked_elsewhere}
         self._offer("tools")
 
     def remove_tool(self, name: str) -> None:
         _remove(self._tools, name, "tool")
+        del self._client_needs[name]
         self.changed("tools")
 
     @overload
@@ -186,21 +210,21 @@ class Registry:
             capabilities["completions"] = {}
         return capabilities
 
-    def handlers(self) -> Iterator[Handler]:
-        """The handlers of all tools, prompts and resources."""
+    def functions(self) -> Iterator[Callable[..., Any]]:
+        """The functions behind all tools, prompts and resources."""
         for entries in (self._tools, self._prompts, self._resources, self._templates):
             for entry in entries.values():
-                yield entry.handler
+                yield entry.handler.function
 
-    def handler_of(self, method: str, name: str) -> Handler | None:
-        """The handler that serves a call; None if there is none under that name."""
+    def function_of(self, method: str, name: str) -> Callable[..., Any] | None:
+        """The function that serves a call; None if there is none under that name."""
         tables: dict[str, Mapping[str, Any]] = {
             "tools/call": self._tools,
             "prompts/get": self._prompts,
             "resources/read": self._resources,
         }
         entry = tables.get(method, {}).get(name)
-        return None if entry is None else entry.handler
+        return None if entry is None else entry.handler.function
 
     def names(self) -> dict[str, list[str]]:
         """The names that are taken, by kind."""
@@ -212,12 +236,26 @@ class Registry:
 
     def offers(self, method: str, name: str) -> bool:
         """Whether a tool, prompt or resource is this server's own."""
-        if Registry.handler_of(self, method, name) is not None:
+        if Registry.function_of(self, method, name) is not None:
             return True
         templates = (entry.template for entry in self._templates.values()) if method == "resources/read" else ()
         return any(template is not None and template.match(name) is not None for template in templates)
 
-    def _page(self, kind: str, key: str, items: Iterable[object], cursor: object, size: int | None) -> JsonObject:
+    def _hidden_from(self, capabilities: Mapping[str, Any]) -> set[str]:
+        """The tools that a client with these capabilities cannot use."""
+        needs = ((name, paths) for name, paths in self._client_needs.items() if paths)
+        return {name for name, paths in needs if not all(supports(capabilities, path) for path in paths)}
+
+    def _page(
+        self,
+        kind: str,
+        key: str,
+        items: Iterable[object],
+        cursor: object,
+        size: int | None,
+        *,
+        hidden: Container[str] = (),
+    ) -> JsonObject:
         """A list, or a page of it: a cursor is the key of the last item before the page."""
         listed = self._listed.get(kind)
         if listed is None:
@@ -227,10 +265,10 @@ class Registry:
             start = 1 + next((at for at, item in enumerate(listed) if _cursor(item[key]) == cursor), -1)
             if start == 0:
                 raise InvalidParams("Invalid cursor: list again from the beginning")
-        size = size or len(listed)
-        page = listed[start : start + size]
+        rest = [item for item in listed[start:] if item[key] not in hidden] if hidden else listed[start:]
+        page = rest[:size]
         result: JsonObject = {kind: page}
-        if start + size < len(listed):
+        if len(page) < len(rest):
             result["nextCursor"] = _cursor(page[-1][key])
         return result
 
@@ -310,6 +348,15 @@ def _remove(registry: dict[str, Any], key: str, kind: str) -> None:
     if key not in registry:
         raise KeyError(f"There is no {kind} {key!r}")
     del registry[key]
+
+
+def _capabilities(needs: str | Sequence[str]) -> set[tuple[str, ...]]:
+    """What ``needs=`` names, as paths."""
+    names = {needs} if isinstance(needs, str) else set(needs)
+    unknown = sorted(name for name in names if name not in _NEEDS)
+    if unknown:
+        raise ValueError(f"needs= takes what a client declares, one or more of {', '.join(_NEEDS)}; got {unknown[0]!r}")
+    return {tuple(name.split(".")) for name in names}
 
 
 def _cursor(key: str) -> str:

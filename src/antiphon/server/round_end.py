@@ -72,8 +72,8 @@ class Settling:
         self, talk: Conversation, task: "asyncio.Task[Any] | None", is_over: Callable[[], bool] = lambda: False
     ) -> None:
         """``task`` is the handler's own, or None if the signal is raised wherever it asks."""
-        self.running: set[asyncio.Task[bytes]] = set()
-        """The steps that run in tasks of their own."""
+        self.running: set[asyncio.Task[Any]] = set()
+        """The steps that run in tasks of their own, and the questions to the client that others must wait for."""
         self._talk = talk
         self._task = task
         self._is_over = is_over

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
 from antiphon.errors import CannotAsk, ToolError, UserRefused
 from antiphon.oauth.identity import Identity
-from antiphon.rounds.ask import FormQuestion, Question
+from antiphon.rounds.ask import FormQuestion, Question, missing
 from antiphon.rounds.journal import Conversation, InputRequired, Journal, RoundEnds
 from antiphon.server.protection import Protection
 from antiphon.server.round_end import Settling
@@ -121,6 +121,10 @@ class Run:
     """When that token expires."""
     asking: JsonObject | None = None
     """The result that ended a round of this run."""
+    instead: JsonObject | None = None
+    """The questions to the client in place of those that the handler asked, since these are asked elsewhere."""
+    able: Mapping[str, Any] | None = None
+    """What the client itself is asked, where any other question ends the round and is asked elsewhere."""
     context: Any = None
     """The Context that stands for this run, once something holds it."""
 
@@ -188,10 +192,16 @@ class Run:
         except RoundEnds as signal:
             question.beside = asyncio.current_task() is not self.task
             push = self.channel.push
-            if push is None or self.over:
+            if push is None or self.over or (self.able is not None and missing(self.able, (question,))):
                 await self._end(signal)
+        pushing = asyncio.ensure_future(self._push(push, question)) if self.able is not None else None
+        if pushing is not None:
+            # A question that is asked elsewhere ends the round: not before the client has answered its own.
+            running = self.settled().running
+            running.add(pushing)
+            pushing.add_done_callback(running.discard)
         try:
-            return await self._push(push, question)
+            return await (pushing or self._push(push, question))
         except CannotAsk as fault:
             await self._end(fault, at_once=True)
 

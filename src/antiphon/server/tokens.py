@@ -23,6 +23,7 @@ from antiphon.rounds.token import (
 from antiphon.server.run import Run
 from antiphon.stores.store import Store
 from antiphon.types import JsonObject
+from antiphon.wire.revisions import STATE_TTL
 
 log = logging.getLogger("antiphon")
 
@@ -76,7 +77,7 @@ class Tokens:
         token = run.call.params["requestState"]
         if type(token) is not str:
             raise SealBroken("malformed")
-        return self._guard.open(token, bound_to=self._bound(run), now=self._clock())
+        return self._guard.open(token, bound_to=self.bound(run), now=self._clock())
 
     def sealed(self, run: Run, payload: bytes, ttl: float | None = None) -> str:
         """A token that opens for the same call and client; StateTooLarge if it is too long."""
@@ -86,7 +87,7 @@ class Tokens:
                 "questions are sealed with a key of this process alone: a restart or a second instance cannot continue"
                 " them. Set ANTIPHON_KEYS (`antiphon keygen` prints a key)."
             )
-        bound = self._bound(run)
+        bound = self.bound(run)
         return self._guard.seal(payload, bound_to=bound, now=self._clock(), ttl=ttl, entropy=os.urandom(12))
 
     def close(self, run: Run) -> JsonObject:
@@ -96,15 +97,17 @@ class Tokens:
         if not run.call.row.sealed:
             return result
         limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
-        packed = talk.journal.pack(readable=self._guard.readable)
+        ttl = min(limits) if limits else self._guard.ttl
         try:
-            result["requestState"] = self.sealed(run, packed, min(limits) if limits else None)
+            result["requestState"] = self.sealed(run, talk.journal.pack(readable=self._guard.readable), ttl)
         except StateTooLarge as fault:
             log.error("%s: the conversation outgrew its token: %s; %s", run, fault, talk.journal.weights())  # noqa: TRY400 -- the weights tell where it grew, a traceback does not
             raise InternalError("The conversation has grown too large to continue") from None
+        result["_meta"] = {STATE_TTL: ttl}
         return result
 
-    def _bound(self, run: Run) -> bytes:
+    def bound(self, run: Run) -> bytes:
+        """A digest of the call and the caller, which a token belongs to."""
         call = run.call
         return binding(
             method=call.method,

@@ -280,11 +280,19 @@ class _Trial:
                 kind=kind,
                 what=f"{what}. It may come from {reasons}." if reasons else f"{what}.",
                 where=asked or self._written,
-                advice=_advice(round_.causes, when, is_observed=self._observer is not None),
+                advice=self._told(_advice(round_.causes, when, is_observed=self._observer is not None)),
                 rounds=(round_.number,),
                 key=key,
             )
         )
+
+    def _told(self, advice: str) -> str:
+        """The advice, for the server at hand: a Context of another library has no steps."""
+        if not hasattr(self._server.service, "original"):
+            return advice
+        for ours, theirs in _OTHER_WORDS.items():
+            advice = advice.replace(ours, theirs)
+        return advice
 
     def repeated(self) -> Iterator[Finding]:
         """Yield what ran in several rounds, and should not have."""
@@ -302,7 +310,7 @@ class _Trial:
                     kind=sight.kind,
                     what=f"{sight.what} ran in {_counted([*rounds])}, outside of a step{called}",
                     where=sight.place if sight.file else self._written,
-                    advice=_REMEDIES[sight.kind],
+                    advice=self._told(_REMEDIES[sight.kind]),
                     rounds=tuple(rounds),
                 )
 
@@ -334,6 +342,12 @@ _REMEDIES: Final[dict[str, str]] = {
     "random": "Take it from await ctx.random(), or put it into a step: await ctx.step('name', function).",
     "effect": "Put it into a step, which runs once: await ctx.step('name', function, ...). Or move it below the last"
     " question.",
+}
+
+_OTHER_WORDS: Final = {
+    "await ctx.step(": "await step(ctx, ",
+    "await ctx.now()": "await step(ctx, 'now', time.time)",
+    "await ctx.random()": "await step(ctx, 'draw', random.random)",
 }
 
 
@@ -423,8 +437,8 @@ def _read(call: object) -> tuple[str, JsonObject]:
 
 def _function(service: Service, method: str, params: JsonObject) -> Any:
     """The function that serves a call; None if that cannot be told."""
-    handler = service.handler_of(method, str(params.get("name") or params.get("uri")))
-    return None if handler is None else inspect.unwrap(handler.function)
+    function = service.function_of(method, str(params.get("name") or params.get("uri")))
+    return None if function is None else inspect.unwrap(function)
 
 
 def _place(function: Any) -> str:

@@ -1,6 +1,7 @@
 """How a test reaches its server: a Connection makes the link, to one instance or to several that take turns.
 
-A target is a Server, a function that makes one, a URL, a command, a server's file, or a Link.
+A target is a Server, a function that makes one, a URL, a command, a server's file, or a Link. A server of another
+library that was given to `antiphon.adapt.awaited` is as good as a Server.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from antiphon import eras
+from antiphon.adapt import service_of
 from antiphon.client.client import Client
 from antiphon.errors import AntiphonError
 from antiphon.rounds.token import generate_key
@@ -65,7 +67,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         self, *, patience: float = eras.PROBING, on_stray_line: Callable[[str], None] | None = None
     ) -> Link:
         """Return a link to one instance, which nothing records. A command inherits the variables of this process."""
-        target = self.target
+        target = _served(self.target)
         if callable(target) and not isinstance(target, Service | Link):
             target = _made(target)
         return eras.connect(
@@ -80,7 +82,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
     def _instances(self) -> Callable[[], Link]:
         """Return what makes links to fresh instances, all of which have one key."""
-        key, target = shared_key(), self.target
+        key, target = shared_key(), _served(self.target)
         if isinstance(target, Link) or (isinstance(target, str) and target.startswith(("http://", "https://"))):
             raise AntiphonError(
                 f"rotate starts its server afresh for each request, and {target!r} is not started by the test:"
@@ -153,10 +155,15 @@ def maker(target: Service | Callable[..., object]) -> Make:
 
 
 def _made(factory: Callable[..., object]) -> Service:
-    made = factory()
+    made = _served(factory())
     if not isinstance(made, Service):
         raise NoFreshInstance(f"{factory!r} should make a Server, and made {made!r}")
     return made
+
+
+def _served(target: object) -> object:
+    """The target itself, or the service inside it if it is another library's server, given to `adapt.awaited`."""
+    return service_of(target) or target
 
 
 def _origin(server: Service) -> tuple[ModuleType, str]:
@@ -164,14 +171,15 @@ def _origin(server: Service) -> tuple[ModuleType, str]:
 
     Other modules may have imported it; its handlers are in the one that made it, or in the same package.
     """
+    original = getattr(server, "original", server)  # of a service inside another library's server
     origins = [
         (module, name)
         for module in list(sys.modules.values())
         if isinstance(module, ModuleType) and module.__name__ != "__main__" and getattr(module, "__file__", None)
         for name, value in list(vars(module).items())
-        if value is server
+        if value is server or value is original
     ]
-    writers = {getattr(handler.function, "__module__", "") for handler in server.handlers()}
+    writers = {getattr(function, "__module__", "") for function in server.functions()}
     families = {_family(writer) for writer in writers}
     likely = [origin for origin in origins if origin[0].__name__ in writers]
     likely += [origin for origin in origins if _family(origin[0].__name__) in families]
@@ -195,7 +203,7 @@ def _imported_anew(home: ModuleType, name: str) -> Service:
         for module in kin:
             # All that was loaded: handlers may register themselves in any of them.
             importlib.import_module(module)
-        found: object = getattr(sys.modules[home.__name__], name, None)
+        found = _served(getattr(sys.modules[home.__name__], name, None))
     finally:
         for module in [module for module in sys.modules if module not in before and _family(module) == _family(kin[0])]:
             del sys.modules[module]
@@ -244,7 +252,7 @@ class Instances(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_here(target: object) -> bool:
     """Return whether a target is a Server of this process, or makes one."""
-    target = target.target if isinstance(target, Connection) else target
+    target = _served(target.target if isinstance(target, Connection) else target)
     return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
 
 
@@ -252,7 +260,7 @@ def is_here(target: object) -> bool:
 async def instances(target: object, script: Script, observer: StepObserver) -> AsyncGenerator[Instances]:
     """Make instances of a target, with the first one open. The observer is told of the steps of those that are here."""
     known = target if isinstance(target, Connection) else Connection(target=target)
-    target = known.target
+    target = _served(known.target)
     if not isinstance(target, Service) and not (callable(target) and is_here(target)):
         is_started_here = not isinstance(target, Link) and not str(target).startswith(("http://", "https://"))
         # One that is started here is given a key, so that it can be started again.

@@ -12,9 +12,11 @@ from functools import lru_cache
 from inspect import isawaitable
 from threading import get_ident
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.http.exchange import Application, Receive, Scope, Send
+from antiphon.oauth.urls import is_loopback
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Principal, Service
 from antiphon.server.run import Channel
@@ -41,6 +43,8 @@ from antiphon.wire.revisions import REVISION
 Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 MAX_BODY = 4 * 1024 * 1024
+MAX_REQUESTS = 10_000
+"""Requests, open streams among them, that are served at once."""
 MAX_HEADERS = 128
 MAX_HEADER_BYTES = 64 * 1024
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -64,6 +68,7 @@ class Endpoint:
         allowed_hosts: Iterable[str] | None = None,
         allowed_origins: Iterable[str] | None = None,
         max_body: int = MAX_BODY,
+        max_requests: int = MAX_REQUESTS,
         principal: Principal | None = None,
         fallback: Application | None = None,
         dialect: Dialect = MODERN,
@@ -80,7 +85,10 @@ class Endpoint:
         self._path = path.rstrip("/") or "/"
         self._hosts = AllowList(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
         self._origins = AllowList(LOCAL_HOSTS if allowed_origins is None else allowed_origins)
+        if max_requests < 1:
+            raise ValueError("max_requests must be at least 1")
         self._max_body = max_body
+        self._max_requests = max_requests
         self._suspicious = len(str(max_body))
         """Digits from which on a Content-Length is worth a look."""
         if service.auth is not None and principal is not None:
@@ -133,6 +141,8 @@ class Endpoint:
             if accepts is _NO_POST and scope["method"] == "OPTIONS":
                 await self._answer_preflight(send)
                 return
+            if len(self._under_way) >= self._max_requests:
+                raise InvalidRequest("The server is busy; try again later", status=503, headers={"Retry-After": "1"})
             # Who calls is known before the body is read.
             identity = None
             if self._auth is not None:
@@ -368,6 +378,37 @@ class Endpoint:
                 ready.set_exception(InvalidRequest("The server could not start", status=503))
             else:
                 raise fault from None
+
+
+class LocalEndpoint(Endpoint):
+    """An Endpoint for programs on this machine alone: its server asks the person who sits there."""
+
+    def __init__(self, service: Service, *, allowed_hosts: Iterable[str] | None = None, **options: Any) -> None:
+        hosts = [allowed_hosts] if isinstance(allowed_hosts, str) else list(allowed_hosts or LOCAL_HOSTS)
+        for name in hosts:
+            check_reach(service, urlsplit(name if "://" in name else f"//{name}").hostname or name)
+        super().__init__(service, allowed_hosts=hosts, **options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        if scope["type"] == "http" and client is not None and not is_loopback(client[0]):
+            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": b"This server is for the machine that it runs on.\n"})
+            return
+        await super().__call__(scope, receive, send)
+
+
+def check_reach(service: Service, host: str, workers: int = 1) -> None:
+    """ValueError if a server that asks the person at this machine is served to others, or by several processes."""
+    if service.elsewhere is None or not service.elsewhere.is_local:
+        return
+    if workers > 1:
+        raise ValueError("Browser() asks for one process: give the Server an Inbox to ask in, or one worker")
+    if not is_loopback(host):
+        raise ValueError(
+            f"Browser() asks the person at this machine, so only this machine may call: not {host!r}. For other"
+            " clients, give the Server an Inbox to ask in"
+        )
 
 
 class Exchange(Channel):

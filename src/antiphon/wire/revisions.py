@@ -11,6 +11,7 @@ CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
+STATE_TTL = "antiphon/stateTtl"  # ours: for how many seconds a requestState is good
 PROGRESS_TOKEN = "progressToken"  # noqa: S105 -- a key's name
 
 

@@ -46,12 +46,12 @@ def ran(*command: str) -> Any:
 
 
 def official_python(url: str, script: Path) -> Any:
-    return ran(sys.executable, str(PEERS / "asking_client.py"), url, str(script))
+    return ran(sys.executable, str(PEERS / "asking_client.py"), str(script), "http", url)
 
 
 def official_typescript(url: str, script: Path) -> Any:
     node = ran(sys.executable, str(ROOT / "scripts" / "node.py"))
-    return ran(node["node"], str(PEERS / "asking_client.mjs"), node["modules"], url, str(script))
+    return ran(node["node"], str(PEERS / "asking_client.mjs"), node["modules"], str(script), "http", url)
 
 
 async def ours(url: str) -> dict[str, Any]:

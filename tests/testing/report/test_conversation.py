@@ -4,8 +4,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antiphon.escaping import compact
 from antiphon.testing.report.conversation import conversation
-from antiphon.testing.report.escaping import compact
 from antiphon.testing.transcript import Turn
 from testing.report.sample import BROKEN, FAILED, PASSED, REFUSED, TOKEN
 

@@ -92,7 +92,7 @@ class Dispatcher:
                 return encode(jsonrpc.error(message["id"], fault))
             if service.mounts and message["method"] in {"resources/subscribe", "resources/unsubscribe"}:
                 call = LegacyRequest(session).accept(message)
-                service.watch(call, call.params["uri"], stop=message["method"] == "resources/unsubscribe")
+                service.mounts.subscribe(call, call.params["uri"], stop=message["method"] != "resources/subscribe")
             return encode(jsonrpc.result(message["id"], {}))
         if message["method"] in _MODERN_METHODS:
             gone = MethodNotFound(f"Method not found: {message['method']} (this session speaks {session.revision})")

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from antiphon.testing.report.escaping import compact, counted, line, plain
+from antiphon.escaping import compact, counted, line, plain
 from antiphon.testing.transcript import Turn
 from antiphon.types import JsonObject
 

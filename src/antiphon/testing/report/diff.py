@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from antiphon.testing.report.escaping import compact, plain
+from antiphon.escaping import compact, plain
 from antiphon.testing.suite.checks import is_matcher, shown
 from antiphon.testing.suite.model import Check
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from antiphon.testing.report.escaping import indented, line, visible
+from antiphon.escaping import indented, line, visible
 from antiphon.testing.report.text import Row, brief, facts, log_rows, problem_rows, turn_rows
 from antiphon.testing.suite.model import Check, Outcome, Place, Summary
 from antiphon.testing.transcript import Turn

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from antiphon.escaping import counted, duration, fitted, line, shortened, visible
 from antiphon.testing.report.conversation import ShownField, Step, conversation
 from antiphon.testing.report.diff import (
     Difference,
@@ -21,7 +22,6 @@ from antiphon.testing.report.diff import (
     ValueDiff,
     told_of,
 )
-from antiphon.testing.report.escaping import counted, duration, fitted, line, shortened, visible
 from antiphon.testing.report.text import MARKS, facts
 from antiphon.testing.suite.model import Check, Outcome, Status, Summary
 from antiphon.testing.transcript import Turn

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from rich.console import Console
 from rich.text import Text
 
-from antiphon.testing.report.escaping import counted, duration, line
+from antiphon.escaping import counted, duration, line
 from antiphon.testing.report.text import MARKS, Row, Span, facts, outcome_rows, turn_rows
 from antiphon.testing.suite.model import Outcome, Status, Summary
 

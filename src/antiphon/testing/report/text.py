@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from antiphon.escaping import compact, counted, duration, fitted, line, shortened, visible
 from antiphon.testing.report.conversation import Step, conversation
 from antiphon.testing.report.diff import (
     UNTOLD,
@@ -15,7 +16,6 @@ from antiphon.testing.report.diff import (
     ValueDiff,
     told_of,
 )
-from antiphon.testing.report.escaping import compact, counted, duration, fitted, line, shortened, visible
 from antiphon.testing.suite.model import Check, Outcome, Status
 from antiphon.testing.transcript import Turn
 

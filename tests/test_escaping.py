@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.testing.report.escaping import compact, counted, duration, indented, line, plain, shortened, visible
+from antiphon.escaping import compact, counted, duration, indented, line, plain, shortened, visible
 from testing.report.sample import HOSTILE, PASSED, TOKEN
 
 ANYTHING = st.text(st.characters())  # lone surrogates included

@@ -1,6 +1,6 @@
 """Make a server's text and data harmless: text that cannot steer a terminal, and data that is only JSON.
 
-All that a report shows passes through here. A token is shown by its length alone.
+All that a report or a page shows passes through here. A token is shown by its length alone.
 """
 
 import json
@@ -8,6 +8,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -81,6 +82,11 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s"
+
+
+def moment(seconds: float) -> str:
+    """Return a time in seconds since the epoch as ``2026-07-28 09:30 UTC``."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def counted(number: int, noun: str) -> str:

@@ -50,7 +50,7 @@ class SharedSteps:
         """Return the step's recorded result, or run it and record it; StoreError if it cannot be claimed."""
         if identity in self._unrecorded:
             return self._unrecorded[identity]
-        claim = _Claim(self._store, identity, label)
+        claim = Claim(self._store, identity, label)
         try:
             recorded = await self._claimed(claim)
         except BaseException as fault:
@@ -65,7 +65,7 @@ class SharedSteps:
         result: bytes = await asyncio.shield(self._start(self._run(claim, run, ttl)))
         return result
 
-    async def _claimed(self, claim: "_Claim") -> bytes | None:
+    async def _claimed(self, claim: "Claim") -> bytes | None:
         """Wait for the claim or for the result; None if the claim was got, and there is no result."""
         pause = _FIRST_PAUSE
         while True:
@@ -77,7 +77,7 @@ class SharedSteps:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LAST_PAUSE)
 
-    async def _run(self, claim: "_Claim", run: Callable[[], Awaitable[bytes]], ttl: float) -> bytes:
+    async def _run(self, claim: "Claim", run: Callable[[], Awaitable[bytes]], ttl: float) -> bytes:
         renewing = asyncio.create_task(claim.stay())
         try:
             result = await run()
@@ -116,7 +116,7 @@ class SharedSteps:
         return task
 
 
-class _Claim:
+class Claim:
     """The right of one run to be the only one, in the store."""
 
     __slots__ = ("_key", "_owner", "_store", "identity", "label")
@@ -146,11 +146,11 @@ class _Claim:
             await asyncio.sleep(LEASE / 3)
             try:
                 if not await self.renew():
-                    log.warning("the claim of the step %r was lost, so another instance may run it too", self.label)
+                    log.warning("the claim of %r was lost, so another instance may run it too", self.label)
                     return
             except Exception as fault:  # noqa: BLE001 -- whatever a store raises, the step goes on
                 if not failed:
-                    log.warning("the claim of the step %r was not renewed, which is tried again: %s", self.label, fault)
+                    log.warning("the claim of %r was not renewed, which is tried again: %s", self.label, fault)
                 failed = True
 
 

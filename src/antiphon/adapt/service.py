@@ -1,0 +1,245 @@
+"""The service inside another library's server: a middleware that keeps the conversations of its calls.
+
+It takes the place of the library's own boundary for ``requestState``. What a handler asks by returning, as declared
+questions do, passes through the same journal and under the same seal.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import anyio
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, authenticated_principal
+from mcp.server.runner import modern_error_data, modern_on_request
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.transport_context import TransportContext
+from mcp_types.methods import is_input_required
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from antiphon.adapt.acting import acts_before_asking
+from antiphon.adapt.session import AskingSession, let_fastmcp_ask, runs
+from antiphon.adapt.versions import check_mcp
+from antiphon.errors import CannotAsk, InvalidRequest, ProtocolError, UnstableQuestion
+from antiphon.rounds.journal import raw_input_required
+from antiphon.rounds.token import Codec, Seal, SignedState
+from antiphon.server.dialect import MODERN, Dialect
+from antiphon.server.dispatch import Service, as_error
+from antiphon.server.handler import take_end, take_return
+from antiphon.server.run import Channel, Run
+from antiphon.stores.store import Store
+from antiphon.types import JsonObject
+from antiphon.wire import jsonrpc
+from antiphon.wire.call import Call
+from antiphon.wire.headers import RawHeaders
+from antiphon.wire.jsonrpc import Message
+from antiphon.wire.revisions import CLIENT_CAPABILITIES, METHODS, PROGRESS_TOKEN, REVISION, SERVER_INFO, Method
+
+log = logging.getLogger("antiphon")
+
+
+def adapt(server: Any, *, seal: Seal | SignedState | Codec | None, store: Store | None) -> None:
+    """Put an Adapted service into the middleware of a server; TypeError if it is none of those that are known."""
+    low: Any = getattr(server, "_mcp_server", None) or getattr(server, "_lowlevel_server", server)
+    if not isinstance(low, Server):
+        raise TypeError(f"awaited() takes an MCPServer or a Server of mcp, or a FastMCP; got {server!r}")
+    check_mcp(low)
+    if hasattr(server, "_mcp_server"):
+        let_fastmcp_ask()
+    chain: list[Any] = low.middleware
+    if any(isinstance(link, Adapted) for link in chain):
+        raise ValueError(f"The server {low.name!r} was given to awaited() before")
+    theirs = [index for index, link in enumerate(chain) if isinstance(link, RequestStateBoundary)]
+    boundary = chain[theirs[0]] if theirs else None
+    ours = Adapted(server, low, boundary, seal=seal, store=store)
+    if theirs:
+        chain[theirs[0]] = ours
+    else:
+        chain.append(ours)
+
+
+class Adapted(Service):
+    """The conversations of another library's server."""
+
+    def __init__(
+        self,
+        server: Any,
+        low: Server[Any],
+        boundary: Any,
+        *,
+        seal: Seal | SignedState | Codec | None,
+        store: Store | None,
+    ) -> None:
+        audience = getattr(boundary, "_audience", None) or low.name
+        super().__init__(audience, seal=seal, store=store, lifespan=lambda _: self._theirs())
+        self.original = server
+        self._low = low
+        policy = getattr(boundary, "_security", None)
+        bind = authenticated_principal if policy is None else policy.bind_principal
+        self._principal: Callable[[Any], str | None] = bind or (lambda _: None)
+        self._looked = False
+        self._known: dict[str, Callable[..., Any]] = {}
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+        """The middleware."""
+        if not self._looked:
+            self._looked = True
+            await self._warn_of_acts()
+        row = METHODS.get(ctx.method)
+        if row is None or not row.asks or ctx.request_id is None:
+            return await call_next(ctx)
+        run = Run(self, _call(ctx, row), Channel())
+        run.task = asyncio.current_task()
+        try:
+            if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                runs[ctx.session] = run
+                return await call_next(ctx)
+            return await self._converse(run, ctx, call_next)
+        except (ProtocolError, CannotAsk, UnstableQuestion) as fault:
+            error = as_error(fault, run)
+            raise MCPError(error.code, error.message, error.data) from None
+        finally:
+            run.over = True
+
+    async def _converse(
+        self, run: Run, ctx: ServerRequestContext[Any, Any], call_next: Callable[[Any], Awaitable[Any]]
+    ) -> Any:
+        params = run.call.params
+        if params.get("requestState") is not None:
+            run.call.principal = self._principal(ctx)
+            await self.tokens.open(run, self.store, again=self.observer is not None)
+            rest = {name: value for name, value in params.items() if name not in {"requestState", "inputResponses"}}
+            params = {**rest, **run.conversation().retried()}
+        result: Any = None
+        try:
+            result = await call_next(replace(ctx, session=AskingSession(ctx.session, run), params=params))
+        except BaseException as fault:  # noqa: BLE001 -- raised again, unless it ends the round
+            take_end(run, fault)
+        else:
+            take_return(run)
+        talk = run.talk
+        if talk is not None and talk.lacking:
+            # The handler may have swallowed it.
+            raise CannotAsk("The client did not declare that it can be asked this", required=talk.lacking)
+        meta: JsonObject = {}
+        if talk is None or not talk.pending:
+            if not is_input_required(result):
+                return _unshared(result) if run.round > 1 and run.call.row.cached else result
+            returned = (
+                result if isinstance(result, dict) else result.model_dump(by_alias=True, mode="json", exclude_none=True)
+            )
+            meta = returned.get("_meta") or {}
+            run.conversation().returned(raw_input_required(returned, again=True))
+        await run.close_round()
+        run.call.principal = self._principal(ctx)
+        return {**self.asking(run), "_meta": {SERVER_INFO: self._low.server_info_stamp, **meta}}
+
+    # --- what a server knows of its handlers ------------------------------------------------------------------------
+
+    async def _warn_of_acts(self) -> None:
+        for name, function in (await self._tools_of_theirs()).items():
+            for act in acts_before_asking(function):
+                log.warning(
+                    "the tool %r awaits %s() (%s:%d) before it asks: with clients of 2026-07-28, that runs again on"
+                    " every round. If it acts, write 'await step(ctx, %r, %s, ...)', from antiphon.adapt",
+                    *(name, act.called, act.file, act.line, act.called.rpartition(".")[2], act.called),
+                )
+
+    async def _tools_of_theirs(self) -> dict[str, Callable[..., Any]]:
+        """The functions of the tools that are registered, by name."""
+        local = getattr(self.original, "local_provider", None)
+        manager = getattr(self.original, "_tool_manager", None)
+        tools: Any = (
+            await local.list_tools() if local is not None else manager.list_tools() if manager is not None else []
+        )
+        return {tool.name: tool.fn for tool in tools if callable(getattr(tool, "fn", None))}
+
+    def functions(self) -> Iterator[Callable[..., Any]]:
+        return iter(self._known.values())
+
+    def function_of(self, method: str, name: str) -> Callable[..., Any] | None:
+        return self._known.get(name) if method == "tools/call" else None
+
+    # --- in memory, as the test kit reaches it ----------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _theirs(self) -> AsyncGenerator[Any]:
+        self._known = await self._tools_of_theirs()
+        async with self._low.lifespan(self._low) as state:
+            yield state
+
+    async def answer(
+        self,
+        message: Message,
+        channel: Channel,
+        headers: RawHeaders | None = None,
+        principal: str | None = None,
+        dialect: Dialect = MODERN,
+    ) -> tuple[int, bytes | None]:
+        """The reply that the library's own dispatch makes."""
+        del headers, principal
+        if dialect is not MODERN:
+            return dialect.refuse(message, InvalidRequest(f"In memory, this server is reached by {REVISION} alone"))
+        if "id" not in message:
+            return 202, None
+        reply: JsonObject = {"jsonrpc": "2.0", "id": message["id"]}
+        try:
+            reply["result"] = await modern_on_request(self._low, self.state)(
+                _Direct(channel, message), message["method"], message.get("params")
+            )
+        except Exception as fault:  # noqa: BLE001 -- the library tells what the peer learns of it
+            reply["error"] = modern_error_data(fault).model_dump(exclude_none=True)
+        return 200, jsonrpc.encode(reply)
+
+
+def _unshared(result: Any) -> Any:
+    """A result that depends on answers, which no cache may share (server/utilities/caching)."""
+    return {**result, "ttlMs": 0} if isinstance(result, dict) and "ttlMs" in result else result
+
+
+class _Direct:
+    """The way back to a caller in this process, as the library's session wants it."""
+
+    transport = TransportContext(kind="direct", can_send_request=False)
+    can_send_request = False
+    message_metadata = None
+
+    def __init__(self, channel: Channel, message: Message) -> None:
+        self._channel = channel
+        self._token = message["params"]["_meta"].get(PROGRESS_TOKEN)
+        self.request_id = message["id"]
+        self.cancel_requested = anyio.Event()
+
+    async def send_raw_request(self, method: str, params: Any, opts: Any = None) -> JsonObject:  # noqa: ARG002 -- the library's signature
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:  # noqa: ARG002 -- the library's signature
+        await self._channel.emit({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        if self._token is not None:
+            told = {"progressToken": self._token, "progress": progress, "total": total, "message": message}
+            await self.notify(
+                "notifications/progress", {key: value for key, value in told.items() if value is not None}
+            )
+
+
+def _call(ctx: ServerRequestContext[Any, Any], row: Method) -> Call:
+    """A request of the library's as a Call."""
+    call = Call()
+    call.id = ctx.request_id or 0
+    call.method = ctx.method
+    call.params = dict(ctx.params or {})
+    call.meta = dict(call.params.get("_meta") or {})
+    capabilities = call.meta.get(CLIENT_CAPABILITIES)
+    call.capabilities = capabilities if type(capabilities) is dict else {}
+    call.headers = None if ctx.request is None else {}
+    call.row = row
+    call.name = str(call.params.get(row.target or "name"))
+    call.arguments = deepcopy(call.params.get("arguments"))
+    return call

@@ -1,0 +1,136 @@
+"""The session that asks: what every question of the other library ends in."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from mcp.server.session import ServerSession
+from pydantic import BaseModel, ValidationError
+
+from antiphon.adapt.versions import check_fastmcp
+from antiphon.rounds.ask import Question, of_wire
+from antiphon.rounds.journal import RoundEnds
+from antiphon.server.run import Run
+from antiphon.shapes import Mismatch, form_of, raw_shape
+from antiphon.types import JsonObject
+
+R = TypeVar("R", bound=BaseModel)
+
+_ASKS = frozenset({"elicitation/create", "roots/list", "sampling/createMessage"})
+
+runs: "WeakKeyDictionary[ServerSession, Run]" = WeakKeyDictionary()
+"""The run of a call, by the session that its handler has."""
+
+
+def run_of(session: Any) -> Run:
+    """Return the run that a session belongs to; raise RuntimeError if it belongs to none."""
+    run = runs.get(session) if isinstance(session, ServerSession) else None
+    if run is None:
+        raise RuntimeError("step() needs the context of a call to a server that was given to antiphon.adapt.awaited()")
+    return run
+
+
+class AskingSession(ServerSession):
+    """A session whose questions are answered by the rounds of a call."""
+
+    def __init__(self, session: ServerSession, run: Run) -> None:  # pyright: ignore[reportMissingSuperCall]
+        vars(self).update(vars(session))
+        runs[self] = run
+
+    @property
+    def can_send_request(self) -> bool:
+        """A question is always on its way back: with the result that ends the round."""
+        return True
+
+    async def send_request(
+        self,
+        request: Any,
+        result_type: type[R],
+        request_read_timeout_seconds: float | None = None,
+        *more: Any,
+        **rest: Any,
+    ) -> R:
+        wire = request.model_dump(by_alias=True, mode="json", exclude_none=True)
+        if wire["method"] not in _ASKS:
+            return await super().send_request(request, result_type, request_read_timeout_seconds, *more, **rest)
+        run = run_of(self)
+        in_thread = _is_awaited_by_a_thread()
+        run.is_plain = run.is_plain or in_thread
+        try:
+            answer: R = await run.ask(_Foreign(wire, result_type))
+        except asyncio.CancelledError:
+            if in_thread:
+                # In a thread, a cancellation is an Exception, which a handler may catch and go on.
+                raise RoundEnds from None
+            raise
+        return answer
+
+
+def _is_awaited_by_a_thread() -> bool:
+    """Whether the current task was started by ``anyio.from_thread.run`` or ``asyncio.run_coroutine_threadsafe``."""
+    callbacks: Any = getattr(asyncio.current_task(), "_callbacks", None) or ()
+    return any("_chain_future" in getattr(callback, "__qualname__", "") for callback, _ in callbacks)
+
+
+class _Foreign(Question):
+    """A question of the other library; its answer is what that makes of the response."""
+
+    __slots__ = ("_check", "_result")
+
+    def __init__(self, wire: JsonObject, result: type[BaseModel]) -> None:
+        # 2026-07-28 has no id of an elicitation, and a tool that draws one would never ask the same question twice.
+        params = {name: value for name, value in wire.get("params", {}).items() if name != "elicitationId"}
+        known = of_wire({**wire, "params": params})
+        super().__init__(known.kind, known.method, known.params, known.needs)
+        self._result = result
+        self._check: Callable[[Any], Any] | None = None
+        if known.kind == "form":
+            try:
+                self.form = form_of(params["requestedSchema"])
+                self._check = self.form.read
+            except TypeError:  # more than a form of the protocol can say
+                self._check = raw_shape(params["requestedSchema"]).read
+
+    def read(self, raw: object) -> Any:
+        if self._check is not None and type(raw) is dict and raw.get("action") == "accept":
+            content = raw.get("content")
+            # A field that is left empty may be null.
+            self._check({k: v for k, v in content.items() if v is not None} if type(content) is dict else content)
+        try:
+            return self._result.model_validate(raw, by_name=False)
+        except ValidationError as fault:
+            raise Mismatch(fault.errors()[0]["msg"]) from None
+
+
+def let_fastmcp_ask() -> None:
+    """Let ``Context.elicit`` of FastMCP reach a session that asks: on 2026-07-28 it raises before it tries."""
+    from fastmcp.server.context import Context
+
+    check_fastmcp(Context)
+    original: Any = Context.elicit
+    if hasattr(original, "by_antiphon"):
+        return
+
+    @functools.wraps(original)
+    async def elicit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        current = self.request_context
+        asks = current is not None and isinstance(current.session, AskingSession)
+        return await original(_Asking(self) if asks else self, *args, **kwargs)
+
+    vars(elicit)["by_antiphon"] = True
+    type.__setattr__(Context, "elicit", elicit)
+
+
+class _Asking:
+    """A Context of FastMCP that does not know that its client is of 2026-07-28."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def _is_modern_protocol(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)

@@ -1,0 +1,19 @@
+"""The store that a command works on: a Redis URL, or the path of an SQLite file."""
+
+from pathlib import Path
+
+from antiphon.stores import RedisStore, SQLiteStore
+from antiphon.stores.store import Store
+
+
+def open_store(address: str) -> Store:
+    """Return the store; ValueError if the address is of none."""
+    scheme, separator, path = address.partition("://")
+    if scheme in {"redis", "rediss", "unix"}:
+        return RedisStore(address)
+    if separator and scheme != "sqlite":
+        raise ValueError(f"{address!r} is no store: give redis://HOST:PORT/0, or the path of an SQLite file")
+    file = Path(path.removeprefix("/") if separator else address)
+    if not file.parent.is_dir():
+        raise ValueError(f"There is no folder {str(file.parent)!r} for the store {address!r}")
+    return SQLiteStore(file)

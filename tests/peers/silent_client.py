@@ -1,0 +1,23 @@
+"""The official Python client, declaring nothing: calls what each line of its input says, and prints what a model saw.
+
+`python silent_client.py auto|legacy http URL`, or `... stdio COMMAND...`
+"""
+
+import asyncio
+import json
+import sys
+
+from mcp import Client
+
+from client import target_of
+
+
+async def main(mode, *target):
+    async with Client(target_of(*target), mode=mode) as client:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            call = json.loads(line)
+            await client.call_tool(call["name"], call["arguments"])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
