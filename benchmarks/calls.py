@@ -1,6 +1,7 @@
 """The requests of the benchmark on the 2026-07-28 wire."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 REVISION = "2026-07-28"
@@ -46,9 +47,9 @@ def body(message: dict[str, Any]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode()
 
 
-def http(message: dict[str, Any], port: int) -> bytes:
+def http(message: dict[str, Any], port: int, more: Sequence[tuple[str, str]] = ()) -> bytes:
     content = body(message)
-    fields = [*headers(message, port), ("Content-Length", str(len(content)))]
+    fields = [*headers(message, port), *more, ("Content-Length", str(len(content)))]
     head = "".join(f"{name}: {value}\r\n" for name, value in fields)
     return f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + content
 

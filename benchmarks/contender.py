@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import calls
@@ -22,8 +23,11 @@ class Unavailable(Exception):
 class Contender:
     """A server in a process of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, *, headers: Sequence[tuple[str, str]] = (), env: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
+        self._headers = headers
         self.port = _free_port()
         # Not a pipe: an unread pipe could fill up and stop the server.
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process
@@ -32,6 +36,7 @@ class Contender:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
+            env={**os.environ, **(env or {})},
         )
         self.loads = self._ready()
         self.idle_rss_mb = self.rss_mb()
@@ -63,14 +68,14 @@ class Contender:
 
     def _scenarios(self) -> dict[str, Load]:
         """What this server can do: echo always, the two legs of a deploy if it asks."""
-        loads = {"echo": self._load("echo", calls.http(calls.echo(), self.port))}
+        loads = {"echo": self._load("echo", calls.http(calls.echo(), self.port, self._headers))}
         exchange(loads["echo"])
-        leg_1 = self._load("leg 1", calls.http(calls.leg_1(), self.port))
+        leg_1 = self._load("leg 1", calls.http(calls.leg_1(), self.port, self._headers))
         try:
             asked = calls.result(exchange(leg_1))
         except LoadError:
             return loads
-        leg_2 = self._load("leg 2", calls.http(calls.leg_2(asked), self.port))
+        leg_2 = self._load("leg 2", calls.http(calls.leg_2(asked), self.port, self._headers))
         exchange(leg_2)
         return loads | {"leg 1": leg_1, "leg 2": leg_2}
 

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
+import auth
 import clients
 import startup
 from contender import Contender, Unavailable
@@ -126,6 +127,7 @@ THRESHOLDS = (
     *clients.THRESHOLDS,
     *legacy.THRESHOLDS,
     *bridge.THRESHOLDS,
+    *auth.THRESHOLDS,
 )
 
 
@@ -149,6 +151,9 @@ def main() -> int:
         rounds=options.rounds, seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
     )
     figures["bridge"] = bridge.measure(
+        rounds=min(3, options.rounds), seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
+    )
+    figures["auth"] = auth.measure(
         rounds=min(3, options.rounds), seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
     )
     figures["run"]["seconds"] = round(time.monotonic() - began, 1)
@@ -299,6 +304,7 @@ def _report(figures: Figures) -> int:
     clients.report(figures["clients"])
     legacy.report(figures["legacy"])
     bridge.report(figures["bridge"])
+    auth.report(figures["auth"])
     share = min((cell["core_share"] for cell in figures["http"].values() if "core_share" in cell), default=1.0)
     if share < BUSY:
         print(

@@ -17,6 +17,7 @@ from antiphon.auth import ClientCredentials, Enterprise, OAuth, Workload
 
 CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 REVISION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2026-07-28")
+DOCUMENT = "https://conformance-test.local/client-metadata.json"
 VALUES = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
 
@@ -41,8 +42,7 @@ async def call_every_tool(client: Client) -> None:
 
 
 async def call_first_tool(client: Client) -> None:
-    tools = await client.list_tools()
-    await call(client, tools[0])
+    await call(client, (await client.list_tools())[0])
 
 
 async def use_everything(client: Client) -> None:
@@ -60,74 +60,60 @@ async def call_as_told(client: Client) -> None:
 
 
 async def echo_a_schema(client: Client) -> None:
-    tools = {tool.name: tool for tool in await client.list_tools()}
-    await client.call_tool("json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
+    schemas = {tool.name: tool.input_schema for tool in await client.list_tools()}
+    await client.call_tool("json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]})
 
 
 SCENARIOS: dict[str, Callable[[Client], Awaitable[object]]] = {
-    "initialize": Client.list_tools,
-    "request-metadata": call_every_tool,
-    "sep-2322-client-request-state": call_every_tool,
+    **dict.fromkeys(["initialize", "json-schema-ref-no-deref"], Client.list_tools),
+    **dict.fromkeys(["request-metadata", "sep-2322-client-request-state"], call_every_tool),
+    "http-invalid-tool-headers": call_every_tool,
     "http-standard-headers": use_everything,
     "http-custom-headers": call_as_told,
-    "http-invalid-tool-headers": call_every_tool,
-    "json-schema-ref-no-deref": Client.list_tools,
     "json-schema-2020-12-preservation": echo_a_schema,
 }
 
 
 def visit(url: str, _: str) -> str:
     """Visit a sign-in page as a browser whose user agrees at once, and return where it leads to."""
-    parts = urlsplit(url)
-    connection = HTTPConnection(parts.netloc, timeout=10)
-    connection.request("GET", f"{parts.path}?{parts.query}")
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection.request("GET", url)
     return connection.getresponse().headers["location"] or ""
 
 
 def auth_for(scenario: str) -> OAuth | ClientCredentials | Workload | Enterprise | None:
     """The way to sign in that a scenario is about. The suite's context names no issuer."""
+    own = {name: CONTEXT[name] for name in ("client_id", "client_secret", "idp_client_id") if name in CONTEXT}
     match scenario.removeprefix("auth/"):
         case "client-credentials-basic":
-            return ClientCredentials(CONTEXT["client_id"], CONTEXT["client_secret"], issuer=None)
+            return ClientCredentials(**own, issuer=None)
         case "client-credentials-jwt":
-            return ClientCredentials(CONTEXT["client_id"], key=CONTEXT["private_key_pem"], issuer=None)
+            return ClientCredentials(**own, key=CONTEXT["private_key_pem"], issuer=None)
         case "wif-jwt-bearer":
-            return Workload(CONTEXT["valid_jwt"], client_id=CONTEXT.get("client_id"), issuer=None)
+            return Workload(CONTEXT["valid_jwt"], **own, issuer=None)
         case "enterprise-managed-authorization":
-            own = {name: CONTEXT[name] for name in ("client_id", "client_secret", "idp_client_id")}
             return Enterprise(idp=CONTEXT["idp_token_endpoint"], id_token=CONTEXT["idp_id_token"], issuer=None, **own)
         case "pre-registration":
-            secret, issuer = CONTEXT["client_secret"], CONTEXT.get("issuer")
-            return OAuth(visit=visit, client_id=CONTEXT["client_id"], client_secret=secret, issuer=issuer)
-        case _ if scenario.startswith("auth/"):
-            return OAuth(visit=visit, client_id="https://conformance-test.local/client-metadata.json")
+            return OAuth(visit=visit, **own, issuer=CONTEXT["issuer"])
         case _:
-            return None
-
-
-def era_for(scenario: str) -> str:
-    """Some of the suite's old servers would answer a modern request as well, and miss the handshake."""
-    if scenario.startswith("auth/2025-03-26"):
-        return "2025-03-26"
-    return "legacy" if REVISION < "2026" else "auto"
+            return OAuth(visit=visit, client_id=DOCUMENT) if scenario.startswith("auth/") else None
 
 
 async def main(url: str) -> None:
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
-    behave = SCENARIOS.get(scenario, call_first_tool)
+    # Some of the suite's old servers would answer a modern request as well, and miss the handshake.
+    era = "2025-03-26" if scenario.startswith("auth/2025-03-26") else "legacy" if REVISION < "2026" else "auto"
     async with Client(
         url,
         elicit=agree,
         elicit_url=agree,
         sample=lambda _: "I see.",
         roots=[Root("file:///tmp")],
-        name="conformance-client",
-        version="1.0.0",
         timeout=20,
         auth=auth_for(scenario),
-        era=era_for(scenario),
+        era=era,
     ) as client:
-        await behave(client)
+        await SCENARIOS.get(scenario, call_first_tool)(client)
 
 
 if __name__ == "__main__":

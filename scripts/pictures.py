@@ -2,7 +2,7 @@
 
 `python scripts/pictures.py` writes `docs/images/call.svg`, from `docs/getting-started.md`, and, if a chromium is on the
 PATH, `docs/images/report-terminal.png` and `docs/images/report-html.png`, from `docs/testing/reports.md`, and
-`docs/images/inbox.png`.
+`docs/images/inbox.png`, and `docs/images/inspect.png` and `docs/images/inspect-fork.png`, from `examples/demo.py`.
 """
 
 import asyncio
@@ -68,6 +68,7 @@ def main() -> int:
         page = folder / "report.html"
         page.write_text(html.render(summary), "utf-8")
         shoot(browser, page.as_uri(), IMAGES / "report-html.png", 1000, 1190)
+        shoot_inspect(browser, folder)
     asyncio.run(draw_inbox(browser))
     return 0
 
@@ -160,6 +161,49 @@ def shoot(browser: str, page: str, picture: Path, width: int, height: int) -> No
     command = [browser, *flags, size, "--force-device-scale-factor=1.5", f"--screenshot={picture}", page]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     print(picture.relative_to(ROOT))
+
+
+def shoot_inspect(browser: str, folder: Path) -> None:
+    """Answer the demo's questions on the page, and fork the call."""
+    from palette import with_palette
+    from playwright.sync_api import sync_playwright
+
+    def write(name: str, png: bytes) -> None:
+        (IMAGES / name).write_bytes(with_palette(png))
+        print((IMAGES / name).relative_to(ROOT))
+
+    shutil.copy(ROOT / "examples" / "demo.py", folder)
+    command = [sys.executable, "-m", "antiphon", "inspect", "demo.py", "--no-browser", "--no-history", "--port", "0"]
+    program = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        address = next(found.group() for line in program.stderr or () if (found := re.search(r"http://\S+", line)))
+        with sync_playwright() as playwright:
+            chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+            tab = chromium.new_page(viewport={"width": 1280, "height": 820})
+            tab.goto(address)
+            tab.locator(".offers a").first.click()
+            tab.get_by_label("traveller").fill("Ada")
+            tab.keyboard.press("Control+Enter")
+            tab.get_by_label("city").select_option("Lisbon")
+            tab.keyboard.press("Control+Enter")
+            tab.get_by_label("confirm").check()
+            write("inspect.png", tab.screenshot())
+            tab.keyboard.press("Control+Enter")
+            tab.get_by_role("button", name="Fork here").first.click()
+            tab.get_by_role("button", name="Another answer").click()
+            tab.get_by_label("city").select_option("Kyoto")
+            tab.locator(".another .main").click()
+            tab.get_by_label("confirm").check()
+            tab.keyboard.press("Control+Enter")
+            tab.get_by_role("link", name="Side by side").click()
+            tab.get_by_text("Round 3: result").wait_for()
+            tab.emulate_media(color_scheme="dark")
+            tab.evaluate("scrollTo(0, 0)")
+            write("inspect-fork.png", tab.screenshot())
+            chromium.close()
+    finally:
+        program.terminate()
+        program.communicate(timeout=30)
 
 
 if __name__ == "__main__":

@@ -32,13 +32,14 @@ def app():
 @pytest.fixture
 def call():
     """A request to a server in memory, and the reply, checked by the referee; `told` collects notifications."""
+    from antiphon.auth import Identity
     from antiphon.transports.memory import Memory
 
     async def call(server, method, params=None, *, id=1, told=None, principal=None, **about):
         message = json.loads(json.dumps(request(method, params, id=id, **about)))
         heard = [] if told is None else told
         async with asyncio.timeout(DEADLINE):
-            reply = await Memory(server, principal=principal).send(message, heard.append)
+            reply = await Memory(server, identity=principal and Identity(subject=principal)).send(message, heard.append)
         for notification in heard:
             check_notification(notification)
         check_reply(message, reply)

@@ -41,13 +41,14 @@ LAYERS = [
     "app",
     "adapt",
     "testing",
+    "inspect",
     "cli",
     "__main__",
 ]
 # A middleware for those who trace: it stands beside the application and nothing stands on it.
 BESIDE = {"tracing": "app"}
 # Those who use the library as its users do may import what users import.
-USERS = {"testing", "cli", "__main__"}
+USERS = {"testing", "inspect", "cli", "__main__"}
 PURE = {"wire", "rounds", "oauth"}
 IMPURE_MODULES = {"time", "random", "socket", "os", "asyncio", "secrets", "threading", "subprocess", "ssl", "select"}
 FILES = sorted(ROOT.rglob("*.py"))

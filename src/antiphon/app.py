@@ -39,8 +39,9 @@ class Server(Service):
         """A plain ASGI application that serves MCP at ``path``, or wherever it is mounted.
 
         ``allowed_hosts`` and ``allowed_origins`` are localhost by default; ``["*"]`` allows all. ``principal`` takes
-        the ASGI scope and says who is authenticated. ``fallback`` is an ASGI application for every other path, such as
-        the pages that ``ctx.elicit_url`` sends users to. Both default to those of the Server.
+        the ASGI scope and says who is authenticated, or names a header that a gateway sets. ``fallback`` is an ASGI
+        application for every other path, such as the pages that ``ctx.elicit_url`` sends users to. Both default to
+        those of the Server.
 
         ``legacy`` says how clients of 2025-11-25 and before are served: in sessions, without ("stateless": they cannot
         be asked anything), or not at all. A session ends after ``session_ttl`` seconds without use; ``event_buffer``

@@ -1,6 +1,7 @@
 """Choose the protocol era: how a server is served to both, and by which one a client reaches a server."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
 
     from antiphon.http.exchange import Application
     from antiphon.legacy.client.link import LegacyLink
+    from antiphon.oauth.identity import Identity
     from antiphon.server.dispatch import Principal, Service
     from antiphon.transports.asgi import Endpoint
+    from antiphon.transports.http_client import Response
+    from antiphon.transports.stdio_client import Process
 
 Legacy: TypeAlias = Literal["sessions", "stateless", "reject"]
 """How clients of earlier revisions are served over HTTP."""
@@ -26,6 +30,7 @@ OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 PROBING = 10.0
 """Seconds that a server in a process of its own has to say which era it is of. Silence means an old one: this is also
 the time that a modern one has to start."""
+log = logging.getLogger("antiphon")
 _found: dict[object, Literal["modern", "legacy"]] = {}
 """The eras of the servers that were found, for as long as this process lives."""
 
@@ -66,6 +71,8 @@ def asgi(
 
 def stdio(service: "Service") -> None:
     """Serve standard streams until they end."""
+    if service.auth is not None:
+        log.warning("%s is protected over HTTP only: on standard streams, its caller started it", service.info.name)
     from antiphon.transports import stdio_server  # threads and signals that HTTP does not need
     from antiphon.transports.shutdown import cancel_other_tasks
 
@@ -87,36 +94,42 @@ def connect(
     *,
     headers: Mapping[str, str] | None = None,
     auth: Authorizer | None = None,
+    identity: "Identity | None" = None,
     env: Mapping[str, str] | None = None,
     cwd: str | PathLike[str] | None = None,
     era: str = "auto",
     versions: Sequence[str] = (),
     patience: float = PROBING,
     on_stray_line: Callable[[str], None] | None = None,
+    watched: "WatchedKinds | None" = None,
 ) -> Link:
     """The link to a target; nothing is opened yet.
 
     ``versions`` are those that the server is known to speak. A server in a process of its own is asked for them first,
     where nothing is known, and has ``patience`` seconds to say. ``on_stray_line`` is called with every line of its
-    output that is no message; default: log a warning.
+    output that is no message; default: log a warning. ``watched`` sees all that travels.
     """
     if era not in {"auto", REVISION, "legacy", *OLDER}:
         raise ValueError(f"era must be 'auto', 'legacy' or a revision such as {REVISION!r}, got {era!r}")
+    if identity is not None and not hasattr(target, "answer"):
+        raise TypeError("identity= says who calls a Server in this process: over HTTP, a token does (auth=)")
     choice = _Choice(era, versions, patience)
     if isinstance(target, str) and target.startswith(("http://", "https://")):
         url = target
-        from antiphon.transports.http_client import HttpLink
+        from antiphon.transports.http_client import HttpLink, Response
 
+        response = Response if watched is None else watched.response
         return choice.link(
-            lambda: HttpLink(url, headers=headers, auth=auth),
-            lambda revision: _older().to_url(url, headers=headers, auth=auth, revision=revision),
+            lambda: HttpLink(url, headers=headers, auth=auth, kind=response),
+            lambda revision: _older().to_url(url, headers=headers, auth=auth, revision=revision, kind=response),
             key=url,
         )
     command = _command(target)
     if command is not None:
         from antiphon.transports.stdio_client import ChildLink
 
-        child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line)
+        process = None if watched is None else watched.process
+        child = ChildLink(command, env=env, cwd=cwd, on_stray_line=on_stray_line, kind=process)
         return choice.link(
             lambda: child,
             lambda revision: _older().to_child(child, revision=revision),
@@ -132,8 +145,18 @@ def connect(
         from antiphon.transports.memory import Memory
 
         if isinstance(target, Service):
-            return _older().to_service(target, revision=choice.revision) if choice.is_old else Memory(target)
+            if choice.is_old:
+                older: Link = _older().to_service(target, identity=identity, revision=choice.revision)
+                return older
+            return Memory(target, identity=identity)
     raise TypeError(f"Client() takes a URL, a command, a server's file, a Server or a Link, got {target!r}")
+
+
+class WatchedKinds(NamedTuple):
+    """Classes for the connections and processes of a link that see what travels."""
+
+    response: "type[Response]"
+    process: "type[Process]"
 
 
 class _Choice(NamedTuple):

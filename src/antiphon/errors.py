@@ -343,9 +343,9 @@ class RoundsExceeded(CallFailed):
 class CallTimeout(CallFailed):
     """Too long. The time a person takes does not count towards a call's timeout; it has a limit of its own."""
 
-    def __init__(self, waiting_for: Literal["server", "person"], seconds: float) -> None:
-        who = "The server did not answer" if waiting_for == "server" else "The question was not answered"
-        super().__init__(f"{who} within {seconds:g} seconds")
+    def __init__(self, waiting_for: Literal["server", "person"], seconds: float, missing: str | None = None) -> None:
+        what = "The server did not answer" if waiting_for == "server" else "The question was not answered"
+        super().__init__(f"{missing or what} within {seconds:g} seconds")
         self.waiting_for = waiting_for
         self.seconds = seconds
 

@@ -55,7 +55,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def announce(server: Service, url: str) -> None:
-    _say(f"Serving {server.info.name} on {url}")
+    protected = "" if server.auth is None else f", protected as {server.auth}"
+    _say(f"Serving {server.info.name} on {url}{protected}")
 
 
 def serve_in_workers(server: Service, options: JsonObject, *, host: str, port: int, count: int) -> None:

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 from antiphon import Server
+from antiphon.auth import Identity
 from antiphon.transports.memory import Memory
 
 EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}
@@ -150,7 +151,7 @@ async def leg(
 ) -> Round:
     """One request and its reply."""
     sent = _request(method, params, state, responses, capabilities)
-    reply = await Memory(server, principal=principal).send(sent)
+    reply = await Memory(server, identity=principal and Identity(subject=principal)).send(sent)
     assert reply is not None
     assert reply["id"] == sent["id"]
     done = Round(json.loads(json.dumps(reply)))

@@ -40,6 +40,10 @@ def notes(live, issuer):
     async def who(ctx: Context) -> str:
         return ctx.auth.subject
 
+    @app.tool
+    async def add(ctx: Context) -> str:
+        return f"{ctx.auth.subject} {await ctx.confirm('Really?')}"
+
     holder["app"] = app.asgi()
     return url
 
@@ -101,6 +105,28 @@ def test_a_call_asks_before_it_signs_in(notes, issuer, env, tmp_path):
         paste(terminal, issuer)
         terminal.sees("ada")
         assert terminal.ends() == 0
+
+
+def test_a_browser_comes_back_by_itself(notes, env, tmp_path):
+    browser = tmp_path / "browser.py"
+    browser.write_text("import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10).read()")
+    env = {**env, "BROWSER": f"{sys.executable} {browser} %s"}
+    with closing(PseudoTerminal([*ANTIPHON, "login", notes], cwd=tmp_path, env=env, columns=160)) as terminal:
+        terminal.sees("Signed in to")
+        assert terminal.ends() == 0
+
+
+def test_a_waiting_call_is_resumed_with_the_kept_login(notes, issuer, env, tmp_path):
+    with closing(PseudoTerminal([*ANTIPHON, "login", notes], cwd=tmp_path, env=env, columns=160)) as terminal:
+        paste(terminal, issuer)
+        assert terminal.ends() == 0
+    waiting, answers = tmp_path / "waiting.json", tmp_path / "answers.yaml"
+    answers.write_text("confirm: true\n")
+    assert run("call", notes, "add", "--pending", str(waiting), env=env).returncode == 5
+    kept = json.loads(next((tmp_path / "antiphon" / "logins").glob("*.json")).read_text())
+    assert kept["token"]["access"] not in waiting.read_text()
+    done = run("resume", str(waiting), "--answers", str(answers), env=env)
+    assert (done.returncode, done.stdout.strip()) == (0, "ada True"), done.stderr
 
 
 def test_a_login_needs_a_terminal_and_https(env):

@@ -82,6 +82,22 @@ async def test_what_is_not_the_persons_return_is_ignored_and_the_login_goes_on(b
     assert "code=abc" in await visit
 
 
+async def test_a_page_that_floods_the_listener_does_not_keep_the_person_out(browser):
+    redirect = await browser.listen(None)
+    visit = asyncio.create_task(browser.visit(login(redirect)))
+    await until(lambda: browser.shown)
+    port = int(redirect.split(":")[2].partition("/")[0])
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+    answers = await asyncio.gather(*(knock(redirect, f"/callback?code={n}&state=wrong") for n in range(100)))
+    assert {status for status, _ in answers} == {"HTTP/1.1 404 Not Found"}
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /callback?" + b"x" * 1_000_000)  # a head without an end
+    await knock(redirect, "/callback?code=abc&state=right")
+    assert "code=abc" in await visit
+    for _, each in [*silent, (None, writer)]:
+        each.close()
+
+
 async def test_the_first_return_counts(browser):
     redirect = await browser.listen(None)
     visit = asyncio.create_task(browser.visit(login(redirect)))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon import Server
+from antiphon.auth import Identity
 from antiphon.transports.memory import Memory
 from asgi import Http
 from asking import driver
@@ -21,7 +22,9 @@ async def send(
     """One request in memory, and the whole reply; `told` collects the notifications that came before it."""
     principal = about.pop("principal", None)
     heard: list[Json] = [] if told is None else told
-    reply = await Memory(server, principal=principal).send(request(method, params, **about), heard.append)
+    reply = await Memory(server, identity=principal and Identity(subject=principal)).send(
+        request(method, params, **about), heard.append
+    )
     as_on_a_wire: Json = json.loads(json.dumps(reply))
     return as_on_a_wire
 

@@ -4,12 +4,13 @@ import json
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.errors import SignInFailed
 from antiphon.oauth.account import Account, Login, Registration, Token
 from antiphon.oauth.challenge import challenge_of
 from antiphon.oauth.flow import finish, refresh, sign_in
-from antiphon.oauth.steps import Assertion, Fetch, Fetched, Goal, Listen, NewKey, Person, Program, Save, Visit
+from antiphon.oauth.steps import Assertion, Fetch, Fetched, Goal, Listen, NewKey, Note, Person, Program, Save, Visit
 
 SERVER = "https://mcp.example.com/mcp"
 AUTH = "https://auth.example.com"
@@ -372,8 +373,26 @@ def test_a_refresh_token_stays_if_no_new_one_is_given():
     assert world.drive(refresh(person(), kept())).token.refresh == "r0"
 
 
+def test_a_refresh_is_noted_before_it_is_sent():
+    flow = refresh(person(), kept())
+    noted = flow.send(None)
+    assert isinstance(noted, Note)
+    assert (noted.account.renewal, noted.account.token.refresh) == ("begun", "r0")
+    assert isinstance(flow.send(None), Fetch)
+    assert World().drive(refresh(person(), noted.account)).renewal == "done"
+
+
+@pytest.mark.parametrize(("before", "after"), [("done", "done"), ("begun", "lost"), ("lost", "done")])
+def test_a_login_is_lost_where_a_refresh_was_begun_and_its_token_is_not_taken_again(before, after):
+    world = World(**{f"{AUTH}/token": ok({"error": "invalid_grant"}, 400)})
+    account = world.drive(refresh(person(), replace(kept(), renewal=before)))
+    assert (account.renewal, account.token.refresh, account.token.access) == (after, None, "t0")
+    assert signed_in(World(), account=account).renewal == "done"
+
+
 def test_a_spent_refresh_token_is_no_error_and_a_failing_issuer_is_one():
-    assert World(**{f"{AUTH}/token": ok({"error": "invalid_grant"}, 400)}).drive(refresh(person(), kept())) is None
+    spent = World(**{f"{AUTH}/token": ok({"error": "invalid_grant"}, 400)}).drive(refresh(person(), kept()))
+    assert spent.token.refresh is None
     with pytest.raises(SignInFailed, match="503"):
         World(**{f"{AUTH}/token": Fetched(503, b"", 0.0)}).drive(refresh(person(), kept()))
     assert World().drive(refresh(person(), kept(refresh=None))) is None
@@ -388,7 +407,7 @@ def test_a_refresh_gives_nothing_of_one_issuer_to_another():
 
 def test_a_registration_that_is_not_known_any_more_is_forgotten():
     world = World(**{f"{AUTH}/token": ok({"error": "invalid_client"}, 401)})
-    assert world.drive(refresh(person(), kept())) is None
+    assert world.drive(refresh(person(), kept())).registrations == {}
     assert world.saved == [(AUTH, None)]
 
 

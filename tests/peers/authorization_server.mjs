@@ -1,5 +1,5 @@
 // A real authorization server: oidc-provider, with its development login pages.
-// node authorization_server.mjs NODE_MODULES --http PORT [--resource URL] [--ttl SECONDS] [--dpop-nonce] [--opaque]
+// node authorization_server.mjs NODE_MODULES --http PORT [--resource URL] [--ttl SECONDS] [--dpop-nonce] [--opaque] [--jwk JWK]
 import { createRequire } from "node:module";
 import { randomBytes } from "node:crypto";
 import { pathToFileURL } from "node:url";
@@ -25,6 +25,19 @@ const provider = new Provider(issuer, {
       response_types: [],
       scope: scopes,
     },
+    ...(args.includes("--jwk")
+      ? [
+          {
+            client_id: "keyed",
+            token_endpoint_auth_method: "private_key_jwt",
+            jwks: { keys: [JSON.parse(option("--jwk"))] },
+            grant_types: ["client_credentials"],
+            redirect_uris: [],
+            response_types: [],
+            scope: scopes,
+          },
+        ]
+      : []),
     { client_id: "introspector", client_secret: "introspector-secret", redirect_uris: [], response_types: [], grant_types: [] },
   ],
   cookies: { keys: [randomBytes(16).toString("hex")] },

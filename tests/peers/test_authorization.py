@@ -15,7 +15,8 @@ from urllib.parse import urlencode, urljoin
 import pytest
 
 from antiphon import Accepted, Client, Context, Server
-from antiphon.auth import ClientCredentials, File, Introspect, OAuth, Protected
+from antiphon.auth import ClientCredentials, File, Introspect, Memory, OAuth, Protected
+from antiphon.oauth.jose import new_key
 from antiphon.testing import Issuer
 
 from .programs import answers, end, free_port, node_program, run
@@ -163,6 +164,33 @@ async def test_tokens_are_bound_to_a_key(authorization_server, live, options):
         async with Client(url, auth=OAuth(visit=browser)) as client:
             for _ in range(3):
                 assert (await client.call_tool("who")).text == "ada notes:read"
+
+
+async def test_a_bound_token_is_refreshed_with_a_proof_of_its_key(authorization_server, live):
+    browser = Browser()
+    with authorization_server("--ttl", "1", "--dpop-nonce") as issuer:
+        url, app = notes(live, issuer, dpop="require")
+        keep = Memory()
+        async with Client(url, auth=OAuth(visit=browser, scopes=["offline_access"], keep=keep)) as client:
+            assert (await client.call_tool("who")).text.startswith("ada")
+            first = json.loads(await keep.get(url))["token"]["access"]
+            for _ in range(100):
+                assert (await client.call_tool("who")).text.startswith("ada")
+                if json.loads(await keep.get(url))["token"]["access"] != first:
+                    break
+                await asyncio.sleep(0.05)
+        assert json.loads(await keep.get(url))["token"]["access"] != first
+        assert app.auth is not None
+    assert browser.visits == 1
+
+
+async def test_a_program_signs_in_by_its_key(authorization_server, live):
+    key = new_key()
+    public = {name: value for name, value in key.items() if name != "d"}
+    with authorization_server("--jwk", json.dumps({**public, "kid": "k", "use": "sig", "alg": "ES256"})) as issuer:
+        url, _ = notes(live, issuer)
+        async with Client(url, auth=ClientCredentials("keyed", key=json.dumps(key), issuer=issuer)) as client:
+            assert (await client.call_tool("who")).text == "keyed notes:read"
 
 
 async def test_tokens_can_be_introspected(authorization_server, live):

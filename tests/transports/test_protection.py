@@ -5,7 +5,10 @@ import base64
 import hashlib
 import json
 import logging
+import sys
 import time
+import traceback
+from pathlib import Path
 from secrets import token_hex
 
 import pytest
@@ -337,11 +340,14 @@ async def test_keys_are_found_cached_and_followed_when_they_change():
         assert [path for path, _ in issuer.asked].count("/jwks") == 1
         old = good(issuer)
         issuer.rotate_keys()
-        assert (await ask(app, good(issuer), tool_call("who"))).status == 401  # looked for a moment ago
-        app.auth.forget()
         replies = await asyncio.gather(*(ask(app, good(issuer), tool_call("who")) for _ in range(10)))
         assert {reply.status for reply in replies} == {200}
         assert [path for path, _ in issuer.asked].count("/jwks") == 2
+        issuer.rotate_keys()
+        assert (await ask(app, good(issuer), tool_call("who"))).status == 401  # looked for a moment ago
+        app.auth.forget()
+        assert (await ask(app, good(issuer), tool_call("who"))).status == 200
+        old = good(issuer)
         assert (await ask(app, old, tool_call("who"))).status == 200
     assert (await ask(app, good(issuer), tool_call("who"))).status == 200  # the issuer is down, its keys are known
 
@@ -354,7 +360,7 @@ async def test_a_flood_of_unknown_keys_asks_the_issuer_once():
         for number in range(20):
             token = jwt.encode({"alg": "RS256", "kid": f"k{number}"}, {"iss": issuer.url, "aud": URL}, key)
             assert (await ask(app, token, tool_call("who"))).status == 401
-        assert [path for path, _ in issuer.asked].count("/jwks") == 1
+        assert [path for path, _ in issuer.asked].count("/jwks") == 2  # the first time, and once for what is not there
 
 
 async def test_a_token_is_introspected():
@@ -458,3 +464,20 @@ async def test_a_server_without_proofs_takes_no_bound_token(app, issuer):
     holder = Holder(issuer)
     assert await prove(app, holder.headers()) == 401
     assert await prove(app, holder.headers(scheme="Bearer")) == 401
+
+
+async def test_a_token_that_is_known_costs_at_most_one_frame_more(issuer):
+    def frames(app):
+        @app.tool
+        async def look() -> int:
+            return sum(antiphon in Path(frame.filename).parents for frame in traceback.extract_stack())
+
+        return app
+
+    antiphon = Path(sys.modules["antiphon"].__file__).parent
+    depth = []
+    for app in (frames(Server("open")), frames(guarded(issuer))):
+        for _ in range(2):
+            reply = await ask(app, good(issuer), tool_call("look"))
+        depth.append(reply.result["structuredContent"])
+    assert depth[1] <= depth[0] + 1

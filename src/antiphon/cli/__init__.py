@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "inbox": "List and answer the calls that wait for a person.",
     "init": "Start a new server, with its tests.",
     "init-tests": "Write a test suite for a server that you have.",
+    "inspect": "Look at a server's conversations in a browser.",
     "install": "Add a server to Claude, Cursor, VS Code or Gemini CLI.",
     "keygen": "Print a key for sealing tokens.",
     "login": "Sign in to a server, and stay signed in.",

@@ -52,6 +52,7 @@ def bridge_command(
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
     legacy: Legacy,
+    principal: str | None,
     max_requests: int,
     health: bool,
 ) -> None:
@@ -79,7 +80,9 @@ def bridge_command(
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
         address = Address(host=host, port=port, path=path)
-        options = endpoint_options(address, allow_host, allow_origin, legacy, max_requests=max_requests, health=health)
+        options = endpoint_options(
+            address, allow_host, allow_origin, legacy, principal=principal, max_requests=max_requests, health=health
+        )
         serve_here(server, options, address)
     else:
         if os.isatty(0):

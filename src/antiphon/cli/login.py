@@ -25,6 +25,8 @@ _SECRET: Final = "ANTIPHON_CLIENT_SECRET"  # noqa: S105 -- the name of a variabl
 class TerminalOAuth(OAuth):
     """Signs in by a browser, and asks before in the terminal; takes a pasted URL as well."""
 
+    takes_turns = False  # a person is at this terminal, and need not know of another one
+
     def __init__(self, *, asks: bool, opens: bool = True, **options: Any) -> None:
         super().__init__(keep=File(), visit="browser" if sys.stdin.isatty() else None, **options)
         self._asks = asks

@@ -29,6 +29,7 @@ from antiphon.oauth.urls import UrlRefused, check_endpoint
 from antiphon.tracebacks import own_traceback
 from antiphon.transports.asgi import LOCAL_HOSTS, MAX_REQUESTS, Endpoint, check_reach
 from antiphon.transports.protection import RESOURCE
+from antiphon.types import JsonObject
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -156,6 +157,9 @@ _HTTP_OPTIONS: Final = (
         help="How to serve clients of 2025-11-25 and earlier.",
     ),
     click.option(
+        "--principal", metavar="HEADER", help="The header in which a gateway says who calls; requests need it, once."
+    ),
+    click.option(
         "--max-requests",
         metavar="N",
         type=click.IntRange(min=1),
@@ -180,16 +184,18 @@ def endpoint_options(
     allow_origin: tuple[str, ...],
     legacy: Legacy,
     *,
+    principal: str | None,
     max_requests: int,
     health: bool,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The options of ``asgi()`` that these options make."""
     if not address.path.startswith("/"):
         raise click.BadParameter(f"{address.path!r} does not begin with /", param_hint="'--path'")
     if address.is_everywhere and not allow_host:
         click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
     hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    about = {"path": address.path, "legacy": legacy, "max_requests": max_requests, "health": health}
+    about: JsonObject = {} if principal is None else {"principal": principal}
+    about |= {"path": address.path, "legacy": legacy, "max_requests": max_requests, "health": health}
     return {**about, "allowed_hosts": hosts, "allowed_origins": origins}
 
 
@@ -212,6 +218,7 @@ def serve_command(
     path: str,
     workers: int,
     url: str | None,
+    principal: str | None,
     max_requests: int,
     health: bool,
     reload: bool,
@@ -242,7 +249,9 @@ def serve_command(
             raise click.BadParameter(str(fault), param_hint="'--url'") from None
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
-    options = endpoint_options(address, allow_host, allow_origin, legacy, max_requests=max_requests, health=health)
+    options = endpoint_options(
+        address, allow_host, allow_origin, legacy, principal=principal, max_requests=max_requests, health=health
+    )
     job = Job(target=parse_server(target), options=options)
     if reload:
         _serve_reloading(job, address)
@@ -296,7 +305,7 @@ def _stdout_kept() -> Generator[None, None, None]:
 
 
 def _serve_alone(job: Job, address: Address) -> None:
-    serve_here(load_server(job.target), job.options, address)
+    serve_here(_loaded(job), job.options, address)
 
 
 def serve_here(server: Server, options: dict[str, Any], address: Address) -> None:
@@ -315,6 +324,13 @@ def serve_here(server: Server, options: dict[str, Any], address: Address) -> Non
         sys.exit(1 if end.code else 0)
 
 
+def _loaded(job: Job) -> Server:
+    server = load_server(job.target)
+    if "principal" in job.options and server.auth is not None:
+        raise click.UsageError("The server's auth= says who calls, and so does --principal: use one of them")
+    return server
+
+
 @contextmanager
 def _told() -> Generator[None, None, None]:
     """Say in one line why a server cannot be served so."""
@@ -325,7 +341,7 @@ def _told() -> Generator[None, None, None]:
 
 
 def _serve_workers(job: Job, address: Address, count: int) -> None:
-    server = load_server(job.target)
+    server = _loaded(job)
     with _told():
         check_reach(server, address.host, count)
     sockets = listen(address)

@@ -73,6 +73,7 @@ class _BearerAttempt:
 class _SignsIn:
     """What all ways to sign in share."""
 
+    takes_turns = True
     extension: str | None = None
     """The extension of the protocol that the way is, which clients declare."""
 

@@ -47,6 +47,7 @@ from antiphon.wire.revisions import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL,
 if TYPE_CHECKING:
     from antiphon.client.signing_in import SignedIn
     from antiphon.oauth.account import Login
+    from antiphon.oauth.identity import Identity
 
 __all__ = ["Change", "Client", "Discovery", "Pages", "Round"]
 
@@ -77,6 +78,7 @@ class Client:
     ``target`` is a URL, a command to start (a list), the path of a server's file, a Server in this process, or a Link.
     ``timeout`` is the server's time for a call, over all its rounds; ``patience`` is a person's, for each round.
     With an ``inbox``, a question without a handler is put there, and the call raises InputNeeded with its ticket.
+    ``auth`` signs in to a URL; ``identity`` says who calls a Server in this process, where no token does.
     """
 
     _requests_type: ClassVar[type[Requests]] = Requests
@@ -98,6 +100,7 @@ class Client:
         version: str = "0.1.0",
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
+        identity: "Identity | None" = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         on_log: OnLog | None = None,
@@ -112,12 +115,13 @@ class Client:
         if prior is not None and not isinstance(prior, Discovery):
             raise TypeError(f"prior is what client.discover() gave before, a Discovery; got {type(prior).__name__}")
         versions = () if prior is None else prior.supported_versions
-        self._authorizer = None if auth is None else auth.for_server(_url(target), era=era, patience=patience)
+        self._authorizer = None if auth is None else auth.for_server(url_of(target), era=era, patience=patience)
         self._link = session_of(
             eras.connect(
                 target,
                 headers=headers,
                 auth=self._authorizer,
+                identity=identity,
                 env=env,
                 cwd=cwd,
                 era=era,
@@ -178,10 +182,7 @@ class Client:
         return cls(found.target, **options)
 
     async def __aenter__(self) -> Self:
-        # Opening a link is the server's time only where the link greets it.
-        with self._requests.budget(self._requests.timeout if self._link.stateful else None):
-            await self._link.open()
-        self._requests.is_open = True
+        await self._requests.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -461,7 +462,8 @@ def _address(target: object, cwd: str | None, *, private: bool) -> Address | Non
     return None
 
 
-def _url(target: object) -> str:
+def url_of(target: object) -> str:
+    """Return a target that can be signed in to; TypeError if it is none."""
     if isinstance(target, str) and target.startswith(("http://", "https://")):
         return target
     raise TypeError("auth= is for servers behind a URL: others take credentials from their environment (env=)")

@@ -3,7 +3,7 @@
 import asyncio
 from math import inf
 from time import monotonic
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from antiphon.errors import CallTimeout
 
@@ -55,6 +55,8 @@ class Budget:
         self._for: Literal["server", "person"] = waiting_for
         self._seconds = self._left = seconds
         self._expired = False
+        self._task: asyncio.Task[Any] | None = None
+        """The task that the time is for, inside a block."""
 
     def __enter__(self) -> Self:
         if self._left is not None:
@@ -70,7 +72,7 @@ class Budget:
             self._left = when - monotonic()
 
     def go_on(self) -> None:
-        if self._left is not None:
+        if self._left is not None and self._task is not None and self not in self._deadlines.due:
             when = self._deadlines.due[self] = monotonic() + self._left
             if when < self._deadlines.next:
                 self._deadlines.arm(when)
@@ -79,13 +81,15 @@ class Budget:
         when = self._deadlines.due.pop(self, None)
         if when is not None:
             self._left = when - monotonic()
-        if self._expired and self._task is not None:
+        task, self._task = self._task, None
+        if self._expired and task is not None:
             # As asyncio.timeout does it: our own cancellation is a timeout, unless the task is cancelled otherwise too.
-            others = self._task.uncancel() > self._cancelled
+            others = task.uncancel() > self._cancelled
             if isinstance(fault, asyncio.CancelledError) and not others:
                 raise CallTimeout(self._for, self._seconds or 0) from None
 
     def expire(self) -> None:
         self._expired = True
+        self._left = None
         if self._task is not None:
             self._task.cancel()

@@ -85,7 +85,7 @@ class File:
     lasting = True
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        self.folder = Path(folder) if folder is not None else _state_folder() / "antiphon" / "logins"
+        self.folder = Path(folder) if folder is not None else state_folder() / "antiphon" / "logins"
 
     async def get(self, key: str) -> str | None:
         return await asyncio.to_thread(self._read, self._path(key))
@@ -234,7 +234,7 @@ class StoreKeep:
             await self._store.take(claim)
 
 
-def _state_folder() -> Path:
+def state_folder() -> Path:
     named = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_STATE_HOME")
     return Path(named) if named else Path.home() / ".local" / "state"
 

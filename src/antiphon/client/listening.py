@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from antiphon.client.deadlines import Budget
 from antiphon.client.requests import Requests
 from antiphon.errors import CallFailed, Disconnected, Refused
 from antiphon.types import JsonObject
@@ -42,12 +43,13 @@ class Listening:
         wait, heard_before = FIRST_WAIT, False
         while self._requests.is_open:
             news: _News = asyncio.Queue()
-            stream = asyncio.create_task(self._listen(filter_, news))
+            budget = self._requests.budget(self._requests.timeout)
+            stream = asyncio.create_task(self._listen(filter_, news, budget))
             self._streams.add(stream)
             stream.add_done_callback(self._streams.discard)
             try:
                 # The acknowledgement must come in time; after that, the server may be quiet.
-                with self._requests.budget(self._requests.timeout):
+                with budget:
                     early, agreed = await _agreement(news)
                 missing = _left_out(filter_, agreed)
                 if missing:
@@ -80,7 +82,7 @@ class Listening:
     def _is_closed(self) -> bool:
         return not self._requests.is_open
 
-    async def _listen(self, filter_: JsonObject, news: _News) -> None:
+    async def _listen(self, filter_: JsonObject, news: _News, budget: Budget) -> None:
         """One stream of changes, from its request to its end, which is always a fault."""
         end: CallFailed = Disconnected("The client was closed")
         hear = self._requests.teller(None)
@@ -94,7 +96,7 @@ class Listening:
             return None
 
         try:
-            await self._requests.send("subscriptions/listen", {"notifications": filter_}, tell=tell)
+            await self._requests.send("subscriptions/listen", {"notifications": filter_}, tell=tell, budget=budget)
             end = Disconnected("The server ended the subscription")
         except CallFailed as fault:
             end = fault

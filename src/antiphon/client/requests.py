@@ -48,6 +48,16 @@ class Requests:
         """The server's time."""
         return Budget(self.deadlines, "server", seconds)
 
+    async def open(self) -> None:
+        """Open the link; that is the server's time only where the link greets it."""
+        with self.budget(self.timeout if self.link.stateful else None) as budget:
+            self._budgets[None] = budget
+            try:
+                await self.link.open()
+            finally:
+                del self._budgets[None]
+        self.is_open = True
+
     async def send(
         self,
         method: str,
@@ -97,8 +107,8 @@ class Requests:
 
     async def plain(self, method: str, params: JsonObject) -> JsonObject:
         """Send a request that may not be answered with questions."""
-        with self.budget(self.timeout):
-            result = await self.send(method, params)
+        with self.budget(self.timeout) as budget:
+            result = await self.send(method, params, budget=budget)
         if asked(result, 1) is not None:
             raise PeerBroken(f"The server asks for input where it may not: {method}")
         return result
@@ -139,14 +149,15 @@ class Requests:
         return made
 
     def clock(self, id_: object, runs: bool) -> None:
-        """Stop or start the server's time for a request: a question is answered that may belong to it."""
-        budget = self._budgets.get(id_)
-        if budget is None:
-            return
-        if runs:
-            budget.go_on()
-        else:
-            budget.pause()
+        """Stop or start the server's time for a request: a question is answered that may belong to it.
+
+        None stands for all requests, where a person signs in for one of them.
+        """
+        for budget in [*self._budgets.values()] if id_ is None else filter(None, [self._budgets.get(id_)]):
+            if runs:
+                budget.go_on()
+            else:
+                budget.pause()
 
     def teller(self, progress: OnProgress | None) -> OnNotification:
         async def tell(message: JsonObject) -> None:

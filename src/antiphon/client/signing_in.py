@@ -6,9 +6,11 @@ while a request is under way.
 """
 
 import asyncio
+import logging
 import os
 import time
-from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -17,16 +19,21 @@ from msgspec.structs import replace
 from antiphon.client.keeps import Keep
 from antiphon.client.visits import Visiting
 from antiphon.errors import CallFailed, CallTimeout, SignInFailed
-from antiphon.oauth.account import Account, Login, Token
+from antiphon.oauth.account import EARLY, Account, Login, Token
 from antiphon.oauth.challenge import Challenge, challenge_of
 from antiphon.oauth.flow import ENTROPY, finish, refresh, revoke, sign_in
 from antiphon.oauth.metadata import is_issuer
-from antiphon.oauth.steps import Fetch, Fetched, Goal, Listen, NewKey, Save, Sign, Step, Visit
+from antiphon.oauth.steps import Fetch, Fetched, Goal, Listen, NewKey, Note, Save, Sign, Step, Visit
 from antiphon.oauth.urls import Network, may_lead, network_of, network_of_host, origin_of
 from antiphon.transports.fetch import fetch
 
 T = TypeVar("T")
 
+log = logging.getLogger("antiphon.auth")
+
+_LOST = ": a process ended while it renewed the last login, and the authorization server takes no token twice"
+_LOOK = 1.0
+"""Seconds for which a token that is not stale is sent without another look."""
 _AGAIN = 10.0
 """Seconds before a refresh that failed is tried again, while the token is still good."""
 STEPS = 3
@@ -39,8 +46,8 @@ class LoginNeeded(SignInFailed):
     ``login`` is plain data, and secret: ``login.to_json()`` can be finished by another process.
     """
 
-    def __init__(self, login: Login) -> None:
-        super().__init__(f"A person has to sign in at {login.issuer} first")
+    def __init__(self, login: Login, why: str = "") -> None:
+        super().__init__(f"A person has to sign in at {login.issuer} first{why}")
         self.login = login
 
 
@@ -53,6 +60,8 @@ class Way(Protocol):
     """Tells accounts at one server apart."""
     private_networks: bool
     redirect: str
+    takes_turns: bool
+    """Whether processes that share a keep wait for the one whose person signs in."""
 
     async def goal(self, server: str, era: str) -> Goal:
         """Return what the flow needs to know; secrets are read here, when they are needed."""
@@ -77,6 +86,8 @@ class SignedIn:
         self._patience = patience
         self._key = " ".join(filter(None, (server.rstrip("/"), way.account)))
         self._account: Account | None = None
+        self._ready: tuple[Token, float, str] | None = None
+        """The token that needs no look at present, until when, and its header line."""
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._nonces: dict[tuple[str, str, int], str] = {}
@@ -91,6 +102,10 @@ class SignedIn:
     def attempt(self, *, signs_in: bool = True) -> "SignedInAttempt":
         return SignedInAttempt(self, signs_in=signs_in)
 
+    def ready(self) -> tuple[Token, float, str] | None:
+        """Return the token that needs no look and no proof; None if it takes more than that."""
+        return self._ready if self._ready is not None and time.time() < self._ready[1] else None
+
     async def token(self) -> Token | None:
         """Return the token to send, refreshed if it is about to end; None if there is none yet."""
         account = self._account or await self._load()
@@ -99,7 +114,12 @@ class SignedIn:
             return None
         is_good = token.expires is None or now < token.expires
         has_failed = self._failed is not None and self._failed[0] == token and now < self._failed[1]
-        if token.refresh is None or not token.is_stale(now) or (is_good and (self._lock.locked() or has_failed)):
+        if not token.is_stale(now):
+            if token.scheme == "Bearer":
+                until = now + _LOOK if token.expires is None else min(now + _LOOK, token.expires - EARLY)
+                self._ready = (token, until, authorization_line("Bearer", token.access))
+            return token
+        if token.refresh is None or (is_good and (self._lock.locked() or has_failed)):
             return token
         try:
             await self._shared(self._renew(token, None, signs_in=False))
@@ -136,7 +156,7 @@ class SignedIn:
     @property
     def nonce(self) -> str | None:
         """The nonce that the server wants in proofs."""
-        return self._nonces.get(origin_of(self.server))
+        return self._nonces.get(origin_of(self.server)) if self._nonces else None
 
     async def finish(self, login: Login, callback: str) -> None:
         """End a login that LoginNeeded carried."""
@@ -159,7 +179,7 @@ class SignedIn:
             try:
                 await self._drive(revoke(account))
             finally:
-                self._account = None
+                self._account = self._ready = None
                 await self._way.keep.drop(self._key)
 
     async def _shared(self, work: Coroutine[Any, Any, bool]) -> bool:
@@ -184,11 +204,22 @@ class SignedIn:
             goal = await self._way.goal(self.server, self._era)
             if refreshes and not _needs_scopes(challenge) and await self._refresh(goal, used):
                 return False
-            if signs_in:
-                account = await self._load()
-                await self._save(await self._drive(sign_in(goal, account, challenge, os.urandom(ENTROPY))))
-                self.unproven = None if self._account is None else self._account.token
-            return signs_in
+            return signs_in and await self._sign_in(goal, used, challenge)
+
+    async def _sign_in(self, goal: Goal, used: Token | None, challenge: Challenge | None) -> bool:
+        """Sign in, unless another process does; return whether it was this one."""
+        async with AsyncExitStack() as turn:
+            if self._way.takes_turns and self._way.visiting() is not None:
+                async with self._patiently():
+                    await turn.enter_async_context(self._way.keep.alone(f"{self._key} login"))
+            account = await self._load()
+            if _is_better(self._token_in(account), used, challenge):
+                return False
+            if account.renewal == "lost":
+                log.warning("signing in to %s again%s", self.server, _LOST)
+            await self._save(await self._drive(sign_in(goal, account, challenge, os.urandom(ENTROPY))))
+            self.unproven = None if self._account is None else self._account.token
+            return True
 
     async def _refresh(self, goal: Goal, used: Token | None) -> bool:
         """Refresh the token, unless another process has done so; return whether there is another one now."""
@@ -198,9 +229,10 @@ class SignedIn:
             if token is None or token != used:
                 return token is not None
             renewed = await self._drive(refresh(goal, account))
-            if renewed is not None:
-                await self._save(renewed)
-            return renewed is not None
+            if renewed is None:
+                return False
+            await self._save(renewed)
+            return renewed.token is not None and renewed.token.refresh is not None
 
     async def _load(self) -> Account:
         kept = await self._way.keep.get(self._key)
@@ -209,11 +241,13 @@ class SignedIn:
         except ValueError:
             self._account = Account()  # written by another version, or damaged: sign in again
         self._network = self._network or self._account.network
+        self._ready = None
         return self._account
 
     async def _save(self, account: Account) -> None:
         # First here: a token that cannot be written is still the only good one.
         self._account = account = replace(account, network=self._network)
+        self._ready = None
         await self._way.keep.put(self._key, account.to_json())
 
     async def _drive(self, flow: Generator[Step, Any, T]) -> T:
@@ -243,6 +277,8 @@ class SignedIn:
                 others = {key: value for key, value in account.registrations.items() if key != issuer}
                 kept = others if registration is None else {**others, issuer: registration}
                 return await self._save(replace(account, registrations=kept))
+            case Note(account):
+                return await self._save(account)
             case NewKey():
                 from antiphon.oauth.jose import new_key  # few servers bind tokens
 
@@ -252,14 +288,23 @@ class SignedIn:
 
     async def _visit(self, login: Login, visiting: Visiting | None) -> str:
         if visiting is None:
-            raise LoginNeeded(replace(login, network=self._network))
+            is_lost = self._account is not None and self._account.renewal == "lost"
+            raise LoginNeeded(replace(login, network=self._network), _LOST if is_lost else "")
+        async with self._patiently():
+            return await visiting.visit(login)
+
+    @asynccontextmanager
+    async def _patiently(self) -> AsyncGenerator[None]:
         try:
             async with asyncio.timeout(self._patience):
-                return await visiting.visit(login)
+                yield
         except TimeoutError:
-            raise CallTimeout("person", self._patience or 0) from None
+            raise CallTimeout("person", self._patience or 0, "The sign-in was not finished") from None
 
     async def _fetch(self, step: Fetch) -> Fetched:
+        there = network_of_host(step.url)
+        if there is not None:
+            self._check_network(there, origin_of(step.url)[1])  # a proxy would not tell where it connects to
         for more in (True, True, False):  # a server that always wants another nonce is not asked for ever
             headers = dict(step.headers)
             if step.key is not None:
@@ -286,7 +331,10 @@ class SignedIn:
         """Refuse to be sent from a public server into a private network."""
         if self._network is None and origin_of(url) == origin_of(self.server):
             self._network = network_of(address)  # the server itself, which was not asked before
-        if not self._way.private_networks and not may_lead(self._network or "public", network_of(address)):
+        self._check_network(network_of(address), address)
+
+    def _check_network(self, there: Network, address: str) -> None:
+        if not self._way.private_networks and not may_lead(self._network or "public", there):
             raise SignInFailed(
                 f"The server sends this client to {address}, an address of a private network. If that is right, pass"
                 " private_networks=True."
@@ -302,17 +350,23 @@ class SignedIn:
 class SignedInAttempt:
     """One request. What it may do about refusals: refresh once, sign in once, and once more for each set of scopes."""
 
+    # Set on the class, since few requests are refused.
+    _token: Token | None = None
+    _nonce: str | None = None
+    _may_refresh = True
+    _asked: frozenset[tuple[str, ...]] = frozenset()
+    _renewals = 0
+    _nonces = 3
+
     def __init__(self, signed_in: SignedIn, *, signs_in: bool) -> None:
         self._signed_in = signed_in
-        self._token: Token | None = None
-        self._nonce: str | None = None
-        self._may_refresh = True
         self._may_sign_in = self._signs_in = signs_in
-        self._asked: set[tuple[str, ...]] = set()
-        self._renewals = 0
-        self._nonces = 3
 
     async def lines(self, verb: str) -> str:
+        ready = self._signed_in.ready()
+        if ready is not None:
+            self._token = ready[0]
+            return ready[2]
         self._token = await self._signed_in.token()
         self._nonce = self._signed_in.nonce
         return "" if self._token is None else self._signed_in.lines(self._token, verb)
@@ -339,7 +393,7 @@ class SignedInAttempt:
             or _covers(self._token, wanted)
         ):
             return None
-        self._asked.add(wanted)
+        self._asked |= {wanted}
         return self._renew(challenge)
 
     async def _renew(self, challenge: Challenge | None) -> None:

@@ -356,38 +356,54 @@ class Pool:
         proxy = self._proxy
         at = self._origin if proxy is None else (proxy.hostname or "", proxy.port or 80)
         try:
-            if proxy is None:
+            if proxy is None and self._check_address is None:
                 return await self._dial(at, self._context() if self._secure else None)
             connection = await self._dial(at, None)
-            return await self._tunnel(connection, proxy) if self._secure else connection
+            if proxy is None:
+                self._check(connection)  # before the first byte of TLS
+            elif self._secure:
+                await self._tunnel(connection, proxy)
+            return await self._secured(connection) if self._secure else connection
         except (OSError, UnicodeError) as fault:
             raise self._kind.lost(f"Cannot connect to {at[0]}:{at[1]}: {fault}") from None
 
     async def _dial(self, at: tuple[str, int], tls: ssl.SSLContext | None) -> ClientConnection:
         loop = asyncio.get_running_loop()
-        transport, connection = await loop.create_connection(
-            self._kind, *at, ssl=tls, server_hostname=at[0] if tls else None
-        )
-        # Behind a proxy, its address is the only one that is known.
-        if self._check_address is not None and self._proxy is None:
-            try:
-                self._check_address(transport.get_extra_info("peername")[0])
-            except BaseException:
-                connection.close()
-                raise
+        _, connection = await loop.create_connection(self._kind, *at, ssl=tls, server_hostname=at[0] if tls else None)
         return connection
 
-    async def _tunnel(self, gate: ClientConnection, proxy: SplitResult) -> ClientConnection:
+    def _check(self, connection: ClientConnection) -> None:
+        """Refuse the address that was connected to. Behind a proxy, its address is the only one that is known."""
+        assert self._check_address is not None
+        try:
+            if connection.address is None:
+                raise self._kind.lost("The connection broke at once")
+            self._check_address(connection.address)
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _tunnel(self, gate: ClientConnection, proxy: SplitResult) -> None:
         """Through an HTTP proxy to an https origin (RFC 9110, 9.3.6)."""
         host, port = self._origin
         there = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}", *_basic("Proxy-Authorization", proxy), "", ""]
-        connection = self._kind()
         try:
             await gate.send("\r\n".join(lines).encode("latin-1"))
             if gate.status != 200 or gate.transport is None:
                 raise self._kind.lost(f"The proxy refuses to connect to {there}: HTTP status {gate.status}")
+        except BaseException:
+            gate.close()
+            raise
+
+    async def _secured(self, gate: ClientConnection) -> ClientConnection:
+        """Return the connection with TLS on it."""
+        connection = self._kind()
+        try:
+            if gate.transport is None:
+                raise self._kind.lost("The connection broke at once")
             loop = asyncio.get_running_loop()
+            host = self._origin[0]
             transport = await loop.start_tls(gate.transport, connection, self._context(), server_hostname=host)
             assert transport is not None
         except BaseException:
@@ -404,18 +420,33 @@ class Pool:
 
 
 def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:
-    """The proxy that the environment names for a URL, as curl reads it."""
+    """The proxy that the environment names for a URL, as curl reads it; none for this machine, as in Go and browsers.
+
+    A proxy elsewhere could not reach it, and its own machine would be another server.
+    """
     named = {key.lower(): value for key, value in environment.items() if key.lower().endswith("_proxy") and value}
     parts = urlsplit(url)
     proxy = named.get(f"{parts.scheme}_proxy") or named.get("all_proxy")
-    if proxy is None:
+    if proxy is None or _is_here(parts.hostname or ""):
         return None
     from urllib import request  # only where a proxy is set
 
     bypass: Any = getattr(request, "proxy_bypass_environment")  # noqa: B009 -- unknown to the type checkers' stubs
-    if bypass(parts.hostname or "", {"no": named.get("no_proxy", "")}):
+    if bypass(parts.netloc.rpartition("@")[2], {"no": named.get("no_proxy", "")}):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_here(host: str) -> bool:
+    from ipaddress import ip_address  # only where a proxy is set
+
+    name = host.rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _split(url: str) -> SplitResult:

@@ -450,8 +450,12 @@ class ServerConnection(asyncio.Protocol):
         if self._reading is not states.CUT or not self._transport.can_write_eof():
             self._close_now()
             return
+        try:
+            self._transport.write_eof()
+        except OSError:  # the client is gone, and this is the first that tells of it
+            self._close_now()
+            return
         self._writing = states.LINGER[self._writing]
-        self._transport.write_eof()
         if self.reading_paused:
             self.read_on()
         self._timer.cancel()

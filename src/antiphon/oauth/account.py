@@ -78,6 +78,8 @@ class Account(_Secretive, frozen=True, kw_only=True, omit_defaults=True):
     """The private key that tokens are bound to, as a JWK (DPoP)."""
     network: Network | None = None
     """Where the server was when the client signed in."""
+    renewal: Literal["done", "begun", "lost"] = "done"
+    """``begun``: a process asks for a new token, or ended while it did. ``lost``: the old one is not taken any more."""
 
 
 class Login(_Secretive, frozen=True, kw_only=True, omit_defaults=True):

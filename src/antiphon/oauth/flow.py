@@ -33,6 +33,7 @@ from antiphon.oauth.steps import (
     IdentityExchange,
     Listen,
     NewKey,
+    Note,
     Person,
     Program,
     Save,
@@ -103,7 +104,10 @@ def finish(login: Login, account: Account, callback: str) -> Flow:
 
 
 def refresh(goal: Goal, account: Account) -> Generator[Step, Any, Account | None]:
-    """Renew a token, without discovery. None if it cannot be renewed; SignInFailed if that may work another time."""
+    """Renew a token, without discovery. None if it cannot be tried; SignInFailed if it may work another time.
+
+    A refresh token that is not taken any more is gone from the account that is returned.
+    """
     token = account.token
     known = account.registrations.get(account.issuer)
     if token is None or token.refresh is None or known is None:
@@ -116,12 +120,22 @@ def refresh(goal: Goal, account: Account) -> Generator[Step, Any, Account | None
         known = replace(known, secret=goal.client.secret)
     # Some servers grant less than before unless the scopes are repeated.
     form = _with_scopes({"grant_type": "refresh_token", "refresh_token": token.refresh}, token.scopes)
+    # If the process ends in the middle, the next one sends the same token again. An authorization server that knows
+    # such accidents takes it once more; where it does not, the note says what has happened.
+    was_begun = account.renewal == "begun"
+    yield Note(replace(account, renewal="begun"))
     try:
         return (yield from _redeem(account, known, form, token.scopes))
     except SignInFailed as fault:
-        if fault.error in _SPENT:
-            return None
-        raise
+        if fault.error not in _SPENT:
+            raise
+        others = {name: one for name, one in account.registrations.items() if name != account.issuer}
+        return replace(
+            account,
+            token=replace(token, refresh=None),
+            registrations=others if fault.error in _UNKNOWN and known.redirect is not None else account.registrations,
+            renewal="lost" if was_begun else "done",
+        )
     except UrlRefused as fault:
         raise SignInFailed(str(fault)) from None
 
@@ -247,7 +261,7 @@ def _redeem(
         refresh=given.refresh_token or before,
         scopes=scopes_in(given.scope) or scopes,
     )
-    return replace(account, token=token)
+    return replace(account, token=token, renewal="done")
 
 
 def _exchanged(grant: IdentityExchange, issuer: FoundIssuer) -> Generator[Step, Any, str]:

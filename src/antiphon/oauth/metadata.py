@@ -60,6 +60,18 @@ def resource_metadata_urls(server: str) -> list[str]:
     return [f"{found[0]}{path}", *found] if path else found
 
 
+def served_metadata_url(resource: str, endpoint: str) -> str:
+    """Return where an application with its endpoint at this path surely serves the metadata of a resource.
+
+    That is the place of RFC 9728 if the application has the whole origin, else one below its mount.
+    """
+    path, endpoint = path_of(resource), endpoint.rstrip("/")
+    mount = path.removesuffix(endpoint)
+    if not mount:
+        return resource_metadata_urls(resource)[0]
+    return f"{base_of(resource)}{mount}/.well-known/oauth-protected-resource{path[len(mount) :]}"
+
+
 def issuer_metadata_urls(issuer: str) -> list[str]:
     """Return where an authorization server's metadata may be, in the specification's order."""
     base, path = base_of(issuer), path_of(issuer)

@@ -94,11 +94,11 @@ def identify(
     """Put what identifies the client into the form; return the headers of the request."""
     if registration is None:
         return FORM
+    form["client_id"] = registration.client_id  # the official SDK's server wants it beside the header as well
     if registration.method == "client_secret_basic":
         # RFC 6749, 2.3.1: both are encoded before they are joined.
         pair = f"{quote(registration.client_id, safe='')}:{quote(registration.secret or '', safe='')}"
         return {**FORM, "Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
-    form["client_id"] = registration.client_id
     if registration.method == "client_secret_post":
         form["client_secret"] = registration.secret or ""
     elif registration.method == "private_key_jwt":

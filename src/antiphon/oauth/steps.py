@@ -57,6 +57,12 @@ class Save(NamedTuple):
     registration: Registration | None
 
 
+class Note(NamedTuple):
+    """Keep the account, before its refresh token is sent; there is no reply."""
+
+    account: Account
+
+
 class NewKey(NamedTuple):
     """Make a private key to bind tokens to; the reply is a JWK."""
 
@@ -68,7 +74,7 @@ class Sign(NamedTuple):
     audience: str
 
 
-Step: TypeAlias = Fetch | Listen | Visit | Save | NewKey | Sign
+Step: TypeAlias = Fetch | Listen | Visit | Save | Note | NewKey | Sign
 Flow: TypeAlias = Generator[Step, Any, Account]
 
 # --- goals --------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from antiphon.errors import (
     UnstableQuestion,
 )
 from antiphon.http.exchange import Application, Scope
+from antiphon.oauth.identity import Identity
 from antiphon.rounds.journal import RoundEnds, raw_input_required
 from antiphon.rounds.token import (
     Codec,
@@ -69,7 +70,8 @@ class Middleware(Protocol):
     def __call__(self, ctx: Context, proceed: Proceed, /) -> Awaitable[JsonObject]: ...
 
 
-Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None]
+Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None] | str
+"""Says who is authenticated, from the ASGI scope of a request; or the name of the header in which a gateway says it."""
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
@@ -129,7 +131,6 @@ class Service(Registry):
         self.max_rounds = max_rounds
         self.ask_timeout = ask_timeout
         self.principal = principal
-        """Says who is authenticated, from the ASGI scope of a request."""
         self.fallback = fallback
         """The ASGI application for every path but the endpoint's."""
         self.tokens = Tokens(seal, clock, name)
@@ -363,6 +364,12 @@ class Service(Registry):
         if log.isEnabledFor(logging.INFO) and run is not None:
             log.info("%s %s", run, result["resultType"], extra=run.facts(result["resultType"]))
         return 200, reply
+
+    def admitted(self, message: Message, identity: Identity | None) -> Identity | None:
+        """Return who sends a message in memory; Unauthorized if a protected server would refuse them."""
+        if self.auth is None or identity is None:
+            return identity
+        return self.auth.admit(identity, self.scopes_for(message))
 
     def asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""

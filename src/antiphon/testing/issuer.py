@@ -30,8 +30,9 @@ class Issuer:
     """An authorization server for tests.
 
     ``expires_in`` is the life of its access tokens in seconds, ``subject`` the user who signs in, ``clients`` the
-    secrets of clients that are registered beforehand. ``metadata`` overrides what it says of itself; a value of None
-    leaves a field out.
+    secrets of clients that are registered beforehand. A refresh token counts once, and again for ``grace`` seconds, for
+    clients that lost the answer; after that, it ends the login. ``metadata`` overrides what it says of itself; a value
+    of None leaves a field out.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Issuer:
         *,
         subject: str = "ada",
         expires_in: float = 3600,
+        grace: float = 0,
         clients: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.time,
@@ -49,13 +51,14 @@ class Issuer:
         self.expires_in = expires_in
         self.asked: list[tuple[str, dict[str, str]]] = []
         """What it was asked: the path, and the form or the query."""
+        self._grace = grace
         self._clients = dict(clients or {})
         self._metadata = metadata or {}
         self._clock = clock
         self._keys: list[ECKey] = []
         self._codes: dict[str, dict[str, str]] = {}
         self._refresh: dict[str, dict[str, str]] = {}
-        self._spent: dict[str, str] = {}
+        self._spent: dict[str, tuple[float, dict[str, str]]] = {}
         self._revoked: set[str] = set()
         self.rotate_keys()
 
@@ -90,6 +93,13 @@ class Issuer:
         }
         body = {name: value for name, value in body.items() if value is not None}
         return jwt.encode({"alg": "ES256", "typ": "at+jwt", "kid": key.kid}, body, key)
+
+    def identity(self, subject: str | None = None, *, scopes: Iterable[str] = (), **claims: Any) -> Identity:
+        """Return who a token of this issuer would speak for: ``Client(app, identity=issuer.identity("ada"))``."""
+        told = {"sub": subject or self.subject, "client_id": "test", "scope": " ".join(scopes), **claims}
+        made = identity_of(told, self.url)
+        assert made is not None  # a token always has a subject
+        return made
 
     async def identify(self, token: str, audiences: Collection[str]) -> Identity | None:
         """Check a token, as ``Protected(..., verify=issuer)`` wants it."""
@@ -199,16 +209,15 @@ class Issuer:
                 granted = {"scope": asked.get("scope", ""), "family": secrets.token_hex(4)}
             case "refresh_token":
                 token = form.get("refresh_token", "")
-                if token in self._spent:
+                used, granted = self._spent.get(token, (0.0, self._refresh.pop(token, {})))
+                if token in self._spent and self._clock() > used + self._grace:
                     # A token that was used before is in two hands: none of its family counts any more.
-                    family = self._spent[token]
+                    family = granted["family"]
                     self._refresh = {key: held for key, held in self._refresh.items() if held["family"] != family}
                     return 400, {"error": "invalid_grant", "error_description": "the refresh token was used before"}
-                held = self._refresh.pop(token, None)
-                if held is None:
+                if not granted:
                     return 400, {"error": "invalid_grant"}
-                self._spent[token] = held["family"]
-                granted = held
+                self._spent.setdefault(token, (self._clock(), granted))
             case "client_credentials":
                 granted = {"scope": form.get("scope", "")}
             case _:

@@ -152,7 +152,8 @@ def mcp_client(
     from antiphon.testing.client import McpClient, SyncMcpClient
 
     connection = _connection(request, mcp_era)
-    options = {name: value for name, value in _options(request.node).items() if name not in {"server", "declare"}}
+    apart = {"server", "declare", "auth", "identity"}
+    options = {name: value for name, value in _options(request.node).items() if name not in apart}
     client: McpClient | SyncMcpClient
     if inspect.iscoroutinefunction(request.node.obj):
         client = McpClient(connection, mcp_answers, **options)
@@ -208,7 +209,8 @@ def _connection(request: pytest.FixtureRequest, era: str) -> "Connection":
 
     from antiphon.testing.servers import Connection
 
-    server = _options(request.node).get("server")
+    options = _options(request.node)
+    server = options.get("server")
     if server is None:
         server = request.getfixturevalue("mcp_server")
     elif isinstance(server, str):
@@ -221,6 +223,8 @@ def _connection(request: pytest.FixtureRequest, era: str) -> "Connection":
         known,
         era=known.era if era == "auto" else era,
         rotate=instances or known.rotate,
+        auth=options.get("auth", known.auth),
+        identity=options.get("identity", known.identity),
         cassette=_cassette(request, era) or known.cassette,
     )
 

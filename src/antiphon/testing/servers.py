@@ -20,8 +20,9 @@ import msgspec
 
 from antiphon import eras
 from antiphon.adapt import service_of
-from antiphon.client.client import Client
+from antiphon.client.client import Auth, Client, url_of
 from antiphon.errors import AntiphonError
+from antiphon.oauth.identity import Identity
 from antiphon.rounds.token import generate_key
 from antiphon.server.dispatch import Service
 from antiphon.server.run import StepObserver
@@ -48,6 +49,10 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     rotate: int = 0
     """How many instances take turns, each started afresh for its turn; 0: one, for all requests."""
     headers: Mapping[str, str] | None = None
+    auth: Auth | None = None
+    """How the client signs in to a URL."""
+    identity: Identity | None = None
+    """Who calls a Server in this process."""
     env: Mapping[str, str] | None = None
     """Variables to add to this process's own, all of which a command inherits."""
     cwd: str | PathLike[str] | None = None
@@ -73,6 +78,8 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         return eras.connect(
             target,
             headers=self.headers,
+            auth=None if self.auth is None else self.auth.for_server(url_of(target), era=self.era, patience=None),
+            identity=self.identity,
             env={**os.environ, **(self.env or {})},
             cwd=self.cwd,
             era=self.era,
@@ -288,7 +295,7 @@ async def instances(target: object, script: Script, observer: StepObserver) -> A
                 # Whether instances have the same key is for rotation to find out, not for a look at the handler.
                 service.share_seal(first)
             rehearsals.enter_context(service.rehearsal(observer))
-            return Client(eras.connect(service, era=REVISION), **script.handlers())
+            return Client(service, era=REVISION, identity=known.identity, **script.handlers())
 
         async with client_of(first) as client:
             fresh = None if make is None else lambda: client_of(make())

@@ -1,11 +1,11 @@
 """What HTTP alone can tell of a request: which hosts and origins may send it, and what its client accepts."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from antiphon.errors import HeaderMismatch, InvalidRequest
-from antiphon.http.exchange import Event, Send
+from antiphon.http.exchange import Event, Scope, Send
 from antiphon.wire import headers as http
 from antiphon.wire.headers import RawHeaders
 
@@ -100,6 +100,19 @@ def with_cors(send: Send, origin: bytes) -> Send:
         await send(event)
 
     return send_with_cors
+
+
+def named_in(header: str) -> Callable[[Scope], str]:
+    """Return what reads in a header who calls, as a gateway says; a request that did not come through it is refused."""
+    name = header.lower().encode("latin-1")
+
+    def principal(scope: Scope) -> str:
+        told = [value for key, value in scope["headers"] if key == name]
+        if len(told) != 1 or not told[0].strip():
+            raise InvalidRequest(f"Who calls must be said once, in the header {header}", status=401)
+        return str(told[0].strip(), "latin-1")
+
+    return principal
 
 
 def _without_default_port(origin: str) -> str:

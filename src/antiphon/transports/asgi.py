@@ -29,6 +29,7 @@ from antiphon.transports.admission import (
     check_host_and_origin,
     is_preflight,
     merge_repeated,
+    named_in,
     read_accept,
     with_cors,
 )
@@ -83,7 +84,8 @@ class Endpoint:
         self.service = service
         self._has_lifespan = service.must_start or service.is_running
         self._path = path.rstrip("/") or "/"
-        self._hosts = AllowList(LOCAL_HOSTS if allowed_hosts is None else allowed_hosts)
+        own = () if service.auth is None else (urlsplit(service.auth.resource).netloc,)
+        self._hosts = AllowList((*LOCAL_HOSTS, *own) if allowed_hosts is None else allowed_hosts)
         self._origins = AllowList(LOCAL_HOSTS if allowed_origins is None else allowed_origins)
         if max_requests < 1:
             raise ValueError("max_requests must be at least 1")
@@ -93,8 +95,10 @@ class Endpoint:
         """Digits from which on a Content-Length is worth a look."""
         if service.auth is not None and principal is not None:
             raise ValueError("The server's auth= says who calls, and so does principal=: use one of them")
-        self._principal = principal
+        self._principal = named_in(principal) if isinstance(principal, str) else principal
         self._auth = service.auth
+        if self._auth is not None:
+            self._auth.serve_at(self._path)
         service.is_private = service.is_private or principal is not None
         self._fallback = fallback
         self.dialect = dialect
@@ -290,10 +294,11 @@ class Endpoint:
             log.exception("principal= failed, so the request is refused")
             raise InternalError from None
 
-    def _needed(self, message: Any) -> list[str]:
+    def _needed(self, message: Any) -> Sequence[str]:
         """The scopes that a message needs, or all messages of a batch."""
-        batch = message if isinstance(message, list) else [message]
-        found = [self.service.scopes_for(each) for each in batch if isinstance(each, dict)]
+        if isinstance(message, dict):
+            return self.service.scopes_for(message)
+        found = [self.service.scopes_for(each) for each in message or () if isinstance(each, dict)]
         return list(dict.fromkeys(scope for scopes in found for scope in scopes))
 
     async def _show_metadata(self, scope: Scope, send: Send) -> None:

@@ -34,7 +34,7 @@ class Response(ClientConnection):
 
 
 class HttpLink(SessionLink):
-    """A server behind a URL."""
+    """A server behind a URL. ``kind`` is the class of its connections, for a link whose traffic is watched."""
 
     def __init__(
         self,
@@ -46,12 +46,13 @@ class HttpLink(SessionLink):
         proxy: str | None = None,
         tls: ssl.SSLContext | None = None,
         auth: Authorizer | None = None,
+        kind: type[Response] = Response,
     ) -> None:
         self.url = url
         self._auth = auth
         self._caller: Caller | None = None
         self._headers = _lines(headers or {})
-        self._pool = Pool(url, proxy=proxy or proxy_for(url, os.environ), tls=tls, limit=max_connections, kind=Response)
+        self._pool = Pool(url, proxy=proxy or proxy_for(url, os.environ), tls=tls, limit=max_connections, kind=kind)
         self._max_reply = max_reply
 
     def introduce(self, caller: Caller) -> None:
@@ -116,14 +117,13 @@ class HttpLink(SessionLink):
                 return connection
             self._pool.release(connection, answered=True)
             # A person may be asked to sign in, which is not the server's time.
-            clock = None if self._caller is None or id_ is None else self._caller.clock
-            if clock is not None:
-                clock(id_, False)
+            if self._caller is not None:
+                self._caller.clock(id_, False)
             try:
                 await renewal
             finally:
-                if clock is not None:
-                    clock(id_, True)
+                if self._caller is not None:
+                    self._caller.clock(id_, True)
 
     async def _reply(
         self, response: ClientConnection, id_: object, on_notification: OnNotification | None

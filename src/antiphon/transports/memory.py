@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from antiphon.errors import Disconnected
+from antiphon.errors import Disconnected, Unauthorized
+from antiphon.oauth.identity import Identity
 from antiphon.server.dispatch import Service
 from antiphon.server.run import Channel
 from antiphon.transports.link import OnNotification, SessionLink
 from antiphon.types import JsonObject
-from antiphon.wire.jsonrpc import encode
+from antiphon.wire.jsonrpc import encode, error, id_of
 
 _decode = msgspec.json.Decoder().decode
 
@@ -20,11 +21,11 @@ _decode = msgspec.json.Decoder().decode
 class Memory(SessionLink):
     """A service as a function from message to message; and a Link for a client."""
 
-    __slots__ = ("_is_closed", "_lifespan", "_principal", "_service", "_under_way")
+    __slots__ = ("_identity", "_is_closed", "_lifespan", "_service", "_under_way")
 
-    def __init__(self, service: Service, *, principal: str | None = None) -> None:
+    def __init__(self, service: Service, *, identity: Identity | None = None) -> None:
         self._service = service
-        self._principal = principal
+        self._identity = identity
         self._lifespan = AsyncExitStack()
         self._under_way: dict[object, asyncio.Task[Any]] = {}
         self._is_closed = False
@@ -35,7 +36,14 @@ class Memory(SessionLink):
         """The reply to a message; None to a notification. Notifications that belong to it go to the callback first."""
         voice = _Callback(on_notification)
         # Through bytes, both ways: neither side can change what the other one holds.
-        _, reply = await self._service.answer(_decode(encode(message)), voice, None, self._principal)
+        message = _decode(encode(message))
+        try:
+            voice.identity = self._service.admitted(message, self._identity)
+        except Unauthorized as fault:
+            refused: JsonObject = _decode(encode(error(id_of(message), fault)))
+            return refused
+        principal = None if voice.identity is None else voice.identity.principal
+        _, reply = await self._service.answer(message, voice, None, principal)
         if voice.fault is not None:
             raise voice.fault
         return None if reply is None else _decode(reply)
@@ -78,10 +86,11 @@ class Memory(SessionLink):
 class _Callback(Channel):
     """The way back to the caller; what its callback raises is the caller's to hear, not the handler's."""
 
-    __slots__ = ("_tell", "fault")
+    __slots__ = ("_tell", "fault", "identity")
 
     def __init__(self, tell: Callable[[JsonObject], Awaitable[None] | None] | None) -> None:
         self._tell = tell
+        self.identity: Identity | None = None
         self.fault: Exception | None = None
 
     async def emit(self, message: JsonObject) -> None:

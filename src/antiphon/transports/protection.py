@@ -12,7 +12,7 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from inspect import isawaitable, isfunction, ismethod
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -27,6 +27,7 @@ from antiphon.oauth.metadata import (
     issuer_metadata_urls,
     read_document,
     resource_metadata_urls,
+    served_metadata_url,
 )
 from antiphon.oauth.urls import check_endpoint
 from antiphon.stores.store import Store
@@ -109,7 +110,7 @@ class Protected:
         self._audiences = (self.resource, *((audience,) if isinstance(audience, str) else audience))
         self._verify = Jwt(self.issuers) if verify is None else verify
         self._dpop = dpop
-        self._known: dict[bytes, tuple[float, Identity]] = {}
+        self._known: dict[bytes, _Known] = {}
         self.metadata_url = resource_metadata_urls(self.resource)[0]
         self.metadata = msgspec.json.encode(
             ProtectedResource(
@@ -126,36 +127,47 @@ class Protected:
     def __repr__(self) -> str:
         return f"Protected({self.resource!r}, issuer={self.issuers})"
 
+    def __str__(self) -> str:
+        return f"{self.resource} by {', '.join(self.issuers)}"
+
+    def serve_at(self, path: str) -> None:
+        """Note the path of the endpoint below its mount, for challenges that name metadata that is surely served."""
+        self.metadata_url = served_metadata_url(self.resource, path)
+
     async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
         """Return who makes a request; Unauthorized, with a challenge, if its token does not say that."""
         authorization = headers.get(b"authorization")
         if authorization is None:
             raise self.unauthorized()
+        # Remembered by digest: a copy of the memory gives no token away.
+        digest = hashlib.sha256(authorization).digest()
+        known = self._known.get(digest)
+        if known is not None and time.time() < known.until:
+            if known.bound_to is not None:
+                token = authorization.decode("latin-1").strip().partition(" ")[2].strip()
+                await self._check_proof(verb, headers, token, known.bound_to, store)
+            return known.identity
         scheme, _, token = authorization.decode("latin-1").strip().partition(" ")
         token = token.strip()
-        # Remembered by digest: a copy of the memory gives no token away.
-        digest = hashlib.sha256(token.encode("latin-1")).digest()
-        known = self._known.get(digest)
-        now = time.time()
-        identity = known[1] if known is not None and now < known[0] else await self._identify(token)
+        identity = await self._identify(token)
         if identity is None or self.has_ended(identity):
             raise self.unauthorized(error="invalid_token")
-        if known is None or known[1] is not identity:
-            self._remember(digest, identity, now)
         bound_to = _bound_to(identity)
         if bound_to is None:
             if scheme.lower() != "bearer" or self._dpop == "require":
                 raise self.unauthorized(error="invalid_token")
         elif self._dpop == "off" or scheme.lower() != "dpop":
             raise self.unauthorized(error="invalid_token")
-        else:
-            await self._check_proof(verb, headers.get(b"dpop", b"").decode("latin-1"), token, bound_to, store)
+        self._remember(digest, identity, bound_to)
+        if bound_to is not None:
+            await self._check_proof(verb, headers, token, bound_to, store)
         return identity
 
-    async def _check_proof(self, verb: str, proof: str, token: str, bound_to: str, store: Store) -> None:
+    async def _check_proof(self, verb: str, headers: RawHeaders, token: str, bound_to: str, store: Store) -> None:
         from antiphon.oauth.jose import PROOF_LIFE, TokenRefused, check_proof  # only where proofs are wanted
 
         try:
+            proof = headers.get(b"dpop", b"").decode("latin-1")
             id_ = check_proof(proof, verb=verb, url=self.resource, access=token, key=bound_to, now=time.time())
             digest = hashlib.sha256(f"{bound_to} {id_}".encode()).hexdigest()
             if not await store.add(f"antiphon:proof:{digest}", ttl=2 * PROOF_LIFE + LEEWAY):
@@ -174,14 +186,22 @@ class Protected:
         """Return whether the token that told this identity has expired."""
         return identity is not None and identity.expires_at is not None and time.time() > identity.expires_at + LEEWAY
 
-    def check_scopes(self, identity: Identity, needed: Iterable[str]) -> None:
+    def check_scopes(self, identity: Identity, needed: Sequence[str]) -> None:
         """Unauthorized, with status 403 and all scopes that are needed, if the token lacks one."""
+        if identity.scopes.issuperset(self.scopes) and identity.scopes.issuperset(needed):
+            return
         wanted = tuple(dict.fromkeys([*self.scopes, *needed]))
-        lacking = identity.lacks(wanted)
-        if lacking:
-            description = f"This needs {' '.join(lacking)}"
-            challenge = self.challenge(error="insufficient_scope", scopes=wanted, description=description)
-            raise Unauthorized(description, challenge=challenge, status=403, data={"requiredScopes": list(wanted)})
+        description = f"This needs {' '.join(identity.lacks(wanted))}"
+        challenge = self.challenge(error="insufficient_scope", scopes=wanted, description=description)
+        raise Unauthorized(description, challenge=challenge, status=403, data={"requiredScopes": list(wanted)})
+
+    def admit(self, identity: Identity, needed: Sequence[str]) -> Identity:
+        """Return who calls in memory, as a test says; Unauthorized as if their token had told it over HTTP."""
+        if self.has_ended(identity):
+            raise self.unauthorized(error="invalid_token")
+        identity = self._with_implied(msgspec.structs.replace(identity, issuer=identity.issuer or self.issuers[0]))
+        self.check_scopes(identity, needed)
+        return identity
 
     def unauthorized(self, error: str | None = None) -> Unauthorized:
         """Return the refusal of a request without a token, or with a bad one (RFC 6750, 3.1)."""
@@ -219,17 +239,28 @@ class Protected:
         except Exception:
             log.exception("verify= failed, so the request is refused")
             raise InternalError from None
-        if found is None:
-            return None
-        return msgspec.structs.replace(found, scopes=with_implied(found.scopes, self._implies))
+        return None if found is None else self._with_implied(found)
 
-    def _remember(self, digest: bytes, identity: Identity, now: float) -> None:
+    def _with_implied(self, identity: Identity) -> Identity:
+        return msgspec.structs.replace(identity, scopes=with_implied(identity.scopes, self._implies))
+
+    def _remember(self, digest: bytes, identity: Identity, bound_to: str | None) -> None:
+        now = time.time()
         if len(self._known) >= REMEMBERED:
-            self._known = {key: known for key, known in self._known.items() if known[0] > now}
+            self._known = {key: known for key, known in self._known.items() if known.until > now}
             while len(self._known) >= REMEMBERED:
                 del self._known[next(iter(self._known))]
         until = now + (min(FRESH, self._verify.ttl) if isinstance(self._verify, Introspect) else FRESH)
-        self._known[digest] = (until if identity.expires_at is None else min(until, identity.expires_at), identity)
+        until = until if identity.expires_at is None else min(until, identity.expires_at)
+        self._known[digest] = _Known(until, identity, bound_to)
+
+
+class _Known(NamedTuple):
+    """A token that was verified."""
+
+    until: float
+    identity: Identity
+    bound_to: str | None
 
 
 class Jwt:
@@ -322,7 +353,7 @@ class _IssuerKeys:
         self._url: str | None = None
         self._keys: Any = None
         self._until = 0.0
-        self._looked = -_AGAIN
+        self._looked = self._missed = -_AGAIN
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -332,14 +363,17 @@ class _IssuerKeys:
 
     def forget(self) -> None:
         self._until = 0.0
-        self._looked = -_AGAIN
+        self._looked = self._missed = -_AGAIN
 
     async def find(self, kid: str | None) -> Any:
         """Return the key of this name; None if the issuer has none. The last keys serve while it cannot be asked."""
         now = time.monotonic()
         found = None if self._keys is None else self._keys.find(kid)
-        if (found is None or now > self._until) and now - self._looked >= _AGAIN:
+        is_missing = found is None and self._keys is not None  # a new key, or a token of nobody's
+        due = self._missed if is_missing else self._looked
+        if (found is None or now > self._until) and now - due >= _AGAIN:
             self._looked = now
+            self._missed = now if is_missing else self._missed
             self._looking = asyncio.get_running_loop().create_task(self._look())
         if found is None and self._looking is not None:
             await asyncio.shield(self._looking)

@@ -31,7 +31,7 @@ class ChildLink(SessionLink):
     """A server that this link starts, speaks to and ends. One that has worked and then dies is started again.
 
     ``env`` is added to the variables that every server inherits. ``on_stray_line`` is called with every line of its
-    output that is no message. Default: log a warning.
+    output that is no message. Default: log a warning. ``kind`` is the class of the process, for one that is watched.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class ChildLink(SessionLink):
         cwd: str | os.PathLike[str] | None = None,
         max_line: int = MAX_LINE,
         on_stray_line: OnStrayLine | None = None,
+        kind: "type[Process] | None" = None,
     ) -> None:
         if not command or isinstance(command, str):
             raise ValueError("A command is a list such as ['python', 'server.py']")
@@ -50,6 +51,7 @@ class ChildLink(SessionLink):
         self._cwd = cwd
         self._max_line = max_line
         self._on_stray_line = on_stray_line
+        self._kind = kind or Process
         self._process: Process | None = None
         self._starting = asyncio.Lock()
 
@@ -111,7 +113,7 @@ class ChildLink(SessionLink):
         """
         try:
             _, process = await asyncio.get_running_loop().subprocess_exec(
-                lambda: Process(self._max_line, self._on_stray_line, receive, lost),
+                lambda: self._kind(self._max_line, self._on_stray_line, receive, lost),
                 *self._command,
                 stderr=None,
                 env={**inherited(os.environ), **(self._env or {})},

@@ -145,7 +145,7 @@ async def test_a_server_that_refuses_the_client_is_told_with_what_may_help():
             server.shutdown()
             thread.join()
     assert "refuses this client" in told(made)
-    assert "set 'headers'" in told(made)
+    assert "Set 'auth' to sign in, or 'headers'" in told(made)
 
 
 async def test_a_server_that_dies_in_a_test_is_told_with_its_stderr(tmp_path: Path):

@@ -12,7 +12,7 @@ from antiphon.http.client import ClientConnection
 from antiphon.legacy.client.call import LegacyCall
 from antiphon.legacy.client.transport import Receiver, SessionLost, Transport
 from antiphon.transports.http_client import MAX_REPLY, HttpLink, content_type, refused
-from antiphon.transports.link import read_messages
+from antiphon.transports.link import Caller, read_messages
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
 from antiphon.wire.sse import Events
@@ -50,6 +50,10 @@ class HttpTransport(Transport):
         self._is_heard = False
         """Whether it has, and that is listened to."""
         self._lost = False
+
+    def introduce(self, caller: Caller) -> None:
+        self._calls.introduce(caller)
+        self._aside.introduce(caller)
 
     async def open(self) -> None:
         await self._calls.open()

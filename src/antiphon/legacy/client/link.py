@@ -31,7 +31,9 @@ from antiphon.wire.jsonrpc import result
 from antiphon.wire.revisions import LATEST, LOG_LEVEL, REVISIONS
 
 if TYPE_CHECKING:
+    from antiphon.oauth.identity import Identity
     from antiphon.server.dispatch import Service
+    from antiphon.transports.http_client import Response
 
 T = TypeVar("T")
 VISIT = 5.0
@@ -260,13 +262,14 @@ def to_url(
     headers: Mapping[str, str] | None = None,
     auth: Authorizer | None = None,
     revision: str | None = None,
+    kind: "type[Response] | None" = None,
 ) -> LegacyLink:
     """Over streamable HTTP."""
     from antiphon.legacy.client.http import HttpTransport
-    from antiphon.transports.http_client import HttpLink
+    from antiphon.transports.http_client import HttpLink, Response
 
     def connect(receiver: Receiver) -> Transport:
-        calls, aside = (HttpLink(url, headers=headers, auth=auth) for _ in range(2))
+        calls, aside = (HttpLink(url, headers=headers, auth=auth, kind=kind or Response) for _ in range(2))
         return HttpTransport(calls, aside, receiver)
 
     return LegacyLink(connect, revision=revision)
@@ -277,11 +280,11 @@ def to_child(child: ChildLink, *, revision: str | None = None) -> LegacyLink:
     return over_pipe(functools.partial(ChildPipe, child), revision=revision)
 
 
-def to_service(service: "Service", *, revision: str | None = None) -> LegacyLink:
+def to_service(service: "Service", *, identity: "Identity | None" = None, revision: str | None = None) -> LegacyLink:
     """In memory."""
     from antiphon.legacy.server.stdio import MemoryPipe
 
-    return over_pipe(lambda receive, _: MemoryPipe(service, receive), revision=revision)
+    return over_pipe(lambda receive, _: MemoryPipe(service, receive, identity=identity), revision=revision)
 
 
 def over_pipe(make: Callable[[Receive, Lost], MessagePipe], *, revision: str | None = None) -> LegacyLink:

@@ -89,6 +89,7 @@ class ClientSession:
         self.fault: CallFailed | None = None
         """Why it takes no more requests."""
         self.transport = connect(self)
+        self.transport.introduce(caller)
         self._caller = caller
         self._ids = ids
         self._calls: dict[int, LegacyCall] = {}

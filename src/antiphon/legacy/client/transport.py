@@ -5,6 +5,7 @@ from typing import Protocol, TypeAlias
 
 from antiphon.errors import CallFailed, Disconnected, Refused
 from antiphon.legacy.client.call import LegacyCall
+from antiphon.transports.link import Caller
 from antiphon.transports.stdio_client import ChildLink, Lost, Process, Receive
 from antiphon.types import JsonObject
 
@@ -38,6 +39,9 @@ class Receiver(Protocol):
 
 class Transport:
     """One connection to an old server, from ``initialize`` to its end. The defaults are those of a pipe."""
+
+    def introduce(self, caller: Caller) -> None:
+        """Take the client's side, whose clock stands still while a person signs in."""
 
     async def open(self) -> None:
         """Connect; nothing is sent yet."""

@@ -7,10 +7,11 @@ from typing import Final
 
 import msgspec
 
-from antiphon.errors import InvalidRequest, ProtocolError
+from antiphon.errors import InvalidRequest, ProtocolError, Unauthorized
 from antiphon.legacy.server.dispatch import Dispatcher
 from antiphon.legacy.server.push import PushChannel, Pushes
 from antiphon.legacy.server.sessions import Session, opened, states_revision
+from antiphon.oauth.identity import Identity
 from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
 from antiphon.server.run import Channel
@@ -56,7 +57,7 @@ class LegacyPipe(Dialect):
         try:
             jsonrpc.check(message)
             if message["method"] == "initialize":
-                return await self._open(message)
+                return await self._open(message, channel.identity)
         except ProtocolError as fault:
             return encode(jsonrpc.error(jsonrpc.id_of(message), fault))
         session = self._session
@@ -80,10 +81,10 @@ class LegacyPipe(Dialect):
         self._pushes.give_up()
         self._service.subscriptions.leave(self)
 
-    async def _open(self, message: Message) -> bytes:
+    async def _open(self, message: Message, identity: Identity | None) -> bytes:
         if self._session is not None:
             raise InvalidRequest("There is a session on this pipe already")
-        self._session = opened(message, _PIPE)
+        self._session = opened(message, _PIPE, None if identity is None else identity.principal)
         self._service.subscriptions.join(self)
         return await self._dispatcher.welcome(message, self._session)
 
@@ -91,12 +92,13 @@ class LegacyPipe(Dialect):
 class _PipeChannel(PushChannel):
     """The channel of one request on a pipe."""
 
-    __slots__ = ("_channel", "_id", "_put")
+    __slots__ = ("_channel", "_id", "_put", "identity")
 
     def __init__(
         self, session: Session, pushes: Pushes, channel: Channel, put: Callable[[bytes], None], id_: RequestId
     ) -> None:
         super().__init__(session, pushes)
+        self.identity = channel.identity
         self._channel = channel
         self._put = put
         self._id = id_
@@ -114,8 +116,11 @@ class _PipeChannel(PushChannel):
 class MemoryPipe(Channel):
     """A pipe to a service in the same process: ``send`` a message, and ``receive`` is called with what comes back."""
 
-    def __init__(self, service: Service, receive: Callable[[JsonObject], None]) -> None:
+    def __init__(
+        self, service: Service, receive: Callable[[JsonObject], None], *, identity: Identity | None = None
+    ) -> None:
         self._service = service
+        self._told = identity
         self._receive = receive
         self._lifespan = AsyncExitStack()
         self._under_way: dict[RequestId | None, asyncio.Task[None]] = {}
@@ -149,6 +154,11 @@ class MemoryPipe(Channel):
         self._put(encode(message))
 
     async def _serve(self, message: JsonObject) -> None:
+        try:
+            self.identity = self._service.admitted(message, self._told)
+        except Unauthorized as fault:
+            self._put(encode(jsonrpc.error(jsonrpc.id_of(message), fault)))
+            return
         self._put(await self._pipe.answer(message, self))
 
     def _put(self, data: bytes) -> None:

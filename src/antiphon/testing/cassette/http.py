@@ -42,7 +42,7 @@ class LocalApp:
             origin = raw.get(b"origin")
             is_admitted = self._hosts.admits(raw.get(b"host"), url=False)
             if not is_admitted or (origin is not None and not self._hosts.admits(origin, url=True)):
-                await _respond(send, 403, "This Host or Origin is not allowed: --allow-host admits it")
+                await respond(send, 403, "This Host or Origin is not allowed: --allow-host admits it")
             else:
                 headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw.items()}
                 await self.serve(scope, headers, receive, send)
@@ -75,9 +75,10 @@ def run(app: LocalApp, sockets: list[socket.socket], *, started: Callable[[], No
     asyncio.run(LocalServer(uvicorn.Config(app, **settings)).serve(sockets))
 
 
-async def _respond(
+async def respond(
     send: Send, status: int, body: str | bytes = b"", kind: str = _TEXT, headers: Iterable[tuple[str, str]] = ()
 ) -> None:
+    """Send a whole response."""
     data = body.encode() if isinstance(body, str) else body
     pairs = [("content-length", str(len(data))), *([("content-type", kind)] if data else []), *headers]
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
@@ -85,7 +86,7 @@ async def _respond(
     await send({"type": "http.response.body", "body": data})
 
 
-async def _body_of(receive: Receive) -> bytes | None:
+async def body_of(receive: Receive, most: int = MAX_BODY) -> bytes | None:
     """Return the whole body; None if it is too large, or the client has gone."""
     body = bytearray()
     while True:
@@ -93,14 +94,14 @@ async def _body_of(receive: Receive) -> bytes | None:
         if event["type"] != "http.request":
             return None
         body += event.get("body", b"")
-        if len(body) > MAX_BODY:
+        if len(body) > most:
             return None
         if not event.get("more_body", False):
             return bytes(body)
 
 
 @contextlib.contextmanager
-def _when_gone(receive: Receive, then: Callable[[], None]) -> Generator[None]:
+def when_gone(receive: Receive, then: Callable[[], object]) -> Generator[None]:
     """Call ``then`` if the client goes meanwhile."""
 
     async def watch() -> None:
@@ -214,7 +215,7 @@ class RecordingProxy(LocalApp):
             upstream.close(Disconnected("The proxy was closed"))
 
     async def serve(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
-        body = await _body_of(receive)
+        body = await body_of(receive)
         if body is None:
             return
         is_recorded = scope["path"] == self.path
@@ -231,17 +232,17 @@ class RecordingProxy(LocalApp):
         try:
             upstream = await self._connect()
         except OSError as fault:
-            await _respond(send, 502, f"antiphon record: cannot reach {self._host}: {fault}")
+            await respond(send, 502, f"antiphon record: cannot reach {self._host}: {fault}")
             return
         try:
-            with _when_gone(receive, lambda: upstream.close(Disconnected("The client has gone"))):
+            with when_gone(receive, lambda: upstream.close(Disconnected("The client has gone"))):
                 await upstream.send(self._head(scope, len(body)) + body)
                 if is_recorded:
                     self._note_session(upstream.headers.get("mcp-session-id"), connection, exchange)
                 await _pass_on(upstream, send, record)
         except CallFailed as fault:
             if not upstream.headers:
-                await _respond(send, 502, f"antiphon record: {fault}")
+                await respond(send, 502, f"antiphon record: {fault}")
         finally:
             self._upstreams.discard(upstream)
             upstream.close()
@@ -317,23 +318,23 @@ class ReplayApp(LocalApp):
         session = headers.get("mcp-session-id")
         client = ReplayClient() if session is None else self._sessions.get(session)
         if scope["path"] != self._path:
-            await _respond(send, 404, f"There is nothing here: the recording is played at {self._path}")
+            await respond(send, 404, f"There is nothing here: the recording is played at {self._path}")
         elif client is None:
-            await _respond(send, 404, "There is no such session")
+            await respond(send, 404, "There is no such session")
         elif scope["method"] == "POST":
             await self._post(client, receive, send)
         elif scope["method"] == "GET" and session is not None:
             inbox = self._inboxes.of(client)
-            with _when_gone(receive, lambda: inbox.put_nowait(None)):
+            with when_gone(receive, lambda: inbox.put_nowait(None)):
                 await _stream(inbox, send)
         elif scope["method"] == "DELETE" and session is not None:
             del self._sessions[session]
-            await _respond(send, 204)
+            await respond(send, 204)
         else:
-            await _respond(send, 405, "Only POST is played")
+            await respond(send, 405, "Only POST is played")
 
     async def _post(self, client: ReplayClient, receive: Receive, send: Send) -> None:
-        body = await _body_of(receive)
+        body = await body_of(receive)
         message = None if body is None else read_json(body)
         if not isinstance(message, dict):
             await _respond_error(send, -32700, "This is not a message")
@@ -341,14 +342,14 @@ class ReplayApp(LocalApp):
             await _respond_error(send, -32600, "The id must be a string or an integer")
         elif "id" not in message or "method" not in message:
             self._inboxes.take(client, message)
-            await _respond(send, 202)
+            await respond(send, 202)
         else:
             await self._answer(client, message, receive, send)
 
     async def _answer(self, client: ReplayClient, message: JsonObject, receive: Receive, send: Send) -> None:
         with (
             self._inboxes.request(client, message) as inbox,
-            _when_gone(receive, lambda: inbox.put_nowait(None)),
+            when_gone(receive, lambda: inbox.put_nowait(None)),
         ):
             first = await inbox.get()
             if first is not None and first.is_reply:
@@ -359,17 +360,17 @@ class ReplayApp(LocalApp):
     async def _reply(self, client: ReplayClient, message: JsonObject, reply: ReplayMessage, send: Send) -> None:
         headers = list(reply.headers.items())
         if reply.message is None:
-            await _respond(send, reply.status or 500, reply.text or "", _TEXT, headers)
+            await respond(send, reply.status or 500, reply.text or "", _TEXT, headers)
             return
         if message["method"] == "initialize" and "result" in reply.message:
             session = secrets.token_urlsafe(18)
             self._sessions[session] = client
             headers.append(("mcp-session-id", session))
-        await _respond(send, reply.status or 200, encode(reply.message), _JSON, headers)
+        await respond(send, reply.status or 200, encode(reply.message), _JSON, headers)
 
 
 async def _respond_error(send: Send, code: int, text: str) -> None:
-    await _respond(send, 400, encode({"jsonrpc": "2.0", "error": {"code": code, "message": text}}), _JSON)
+    await respond(send, 400, encode({"jsonrpc": "2.0", "error": {"code": code, "message": text}}), _JSON)
 
 
 async def _stream(inbox: Inbox, send: Send, first: ReplayMessage | None = None) -> None:

@@ -26,7 +26,8 @@ from antiphon.testing.report.text import MARKS, facts
 from antiphon.testing.suite.model import Check, Outcome, Status, Summary
 from antiphon.testing.transcript import Turn
 
-_LANES: Final = ("user", "client", "server")
+_CARDS: Final = {"retry": "answer", "wait": "question", "error": "result", "silence": "result"}
+"""Kinds of steps that look like another one."""
 _ABSENT: Final = '<td class="absent">nothing</td>'
 _MOST_LETTERS: Final = 20_000
 _MOST_LINES: Final = 400
@@ -38,7 +39,7 @@ _ONE_LINE_CELL: Final = 60
 
 def render(summary: Summary, *, title: str = "antiphon test") -> str:
     """Return the whole run as a page."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = _asset("conversation.css") + _asset("page.css"), _asset("page.js")
     # The browser runs only what has these digests, even if a server's words got past the escaping.
     policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     return (
@@ -144,7 +145,7 @@ def _test_body(outcome: Outcome) -> Iterator[str]:
         failing_first = sorted(outcome.checks, key=lambda check: check.passed)
         yield f'<h3>Checks</h3><ul class="checks">{"".join(map(_check, failing_first))}</ul>'
     if outcome.turns:
-        yield f"<h3>Conversation</h3>{_sequence(outcome.turns)}"
+        yield f"<h3>Conversation</h3>{_talk(outcome.turns)}"
     if outcome.log.strip():
         yield f"<h3>The server's stderr</h3>{_element('pre', outcome.log.rstrip(), {'class': 'log'})}"
 
@@ -199,42 +200,43 @@ def _cell(side: str, value: object) -> str:
     return f'<td class="{side}"><pre>{_text(fitted(value, _ONE_LINE_CELL))}</pre></td>'
 
 
-# --- the conversation: three lanes, and an arrow for each step ------------------------------------------------------
+# --- the conversation: a card for each step, on a rail of rounds ---------------------------------------------------
 
 
-def _sequence(turns: Sequence[Turn]) -> str:
-    # A list, which screen readers can read, styled as a diagram.
-    lanes = "".join(_element("span", lane, {"class": lane}) for lane in _LANES)
-    lines = "".join(_element("i", "", {"class": f"line {lane}"}) for lane in _LANES)
-    head = f'<li class="lanes" aria-hidden="true">{lanes}</li><li aria-hidden="true">{lines}</li>'
+def _talk(turns: Sequence[Turn]) -> str:
     label = f"The conversation, {counted(len(turns), 'round')}"
-    return f'<ol class="sequence" aria-label="{_text(label)}">{head}{"".join(_steps(turns))}</ol>'
+    return f'<ol class="talk" aria-label="{_text(label)}">{"".join(_rounds(turns))}</ol>'
 
 
-def _steps(turns: Sequence[Turn]) -> Iterator[str]:
-    before = 0
+def _rounds(turns: Sequence[Turn]) -> Iterator[str]:
+    # An answer stands below its question, though the next round carries it.
+    cards: list[str] = []
+    number = 1
     for step in conversation(turns):
-        if len(turns) > 1 and (step.round != before or step.kind == "call"):
-            yield f'<li class="round"><span>round {step.round}</span></li>'
-        before = step.round
-        yield _step(step)
+        if cards and step.kind not in {"answer", "retry"} and (step.round != number or step.kind == "call"):
+            yield _round(number, cards)
+            cards = []
+        number = number if step.kind in {"answer", "retry"} else step.round
+        cards.append(_card(step))
+    if cards:
+        yield _round(number, cards)
 
 
-def _step(step: Step) -> str:
-    classes = f"said-by from-{step.speaker}-to-{step.hearer}"
-    classes += " bad" if step.failed else ""
-    classes += " lost" if step.kind == "silence" else ""
-    direction = "leftward" if step.speaker == "server" else "rightward"
+def _round(number: int, cards: Sequence[str]) -> str:
+    mark = f'<span class="number"><span class="unseen">round </span>{number}</span>'
+    return f'<li class="round">{mark}{"".join(cards)}</li>'
+
+
+def _card(step: Step) -> str:
+    kind = _CARDS.get(step.kind, step.kind)
+    classes = f"card {kind} from-{step.speaker}-to-{step.hearer}{' bad' if step.failed else ''}"
     aloud = f'<span class="unseen">{step.speaker} to {step.hearer}: </span>'
-    took = "" if step.seconds is None else f'<span class="took">{duration(step.seconds)}</span>'
-    return (
-        f'<li class="{classes}"><div class="span {direction}"><div class="bubble">'
-        f'<div class="title">{aloud}{_text(line(step.title))}{took}</div>{"".join(_step_body(step))}'
-        "</div></div></li>"
-    )
+    took = "" if step.seconds is None else f"<span>{duration(step.seconds)}</span>"
+    who = f'<div class="who">{aloud}<b>{_text(line(step.title))}</b>{took}</div>'
+    return f'<div class="{classes}">{who}{"".join(_card_body(step))}</div>'
 
 
-def _step_body(step: Step) -> Iterator[str]:
+def _card_body(step: Step) -> Iterator[str]:
     if step.text:
         # A result's columns may be aligned; a question is prose.
         yield _element("pre" if step.kind == "result" else "div", step.text, {"class": "words"})

@@ -331,6 +331,19 @@ SETUP: Final = Fixed(
 
 # --- the whole ----------------------------------------------------------------------------------------------------
 
+AUTH: Final = Fixed(
+    title="auth",
+    keys={
+        "bearer": Key(TEXT_, "A token to send, such as ${env:TOKEN}."),
+        "client": Key(TEXT_, "The id of a client that signs in as itself."),
+        "secret": Key(TEXT_, "Its secret, such as ${env:SECRET}."),
+        "issuer": Key(URL, "The only authorization server that gets the secret."),
+        "identity": Key(TEXT_, "The user who calls an app, where no token says so."),
+        "scopes": Key(Listed(of=TEXT_), "What that user was granted, or what the client asks for."),
+    },
+    one_of=("bearer", "client", "identity"),
+    needs={"client": "secret", "secret": "issuer", "issuer": "client"},
+)
 SERVER: Final = Fixed(
     title="a server",
     keys={
@@ -343,6 +356,10 @@ SERVER: Final = Fixed(
         "env": Key(STRINGS, "Variables of its environment, beside those that are there."),
         "cwd": Key(TEXT_, "The folder that it runs in, if it is not that of the suite."),
         "headers": Key(STRINGS, "HTTP headers to send."),
+        "auth": Key(
+            ByKind({TEXT: OneOf(("login",)), MAP: AUTH}),
+            "Who calls: login, which `antiphon login` has kept; a bearer token; a client; an identity.",
+        ),
         "era": Key(OneOf(("auto", "modern", "legacy", "both")), "The era of the protocol to speak."),
         "startup": Key(DURATION, "How long it may take until it answers for the first time: 10s."),
         "stray": Key(OneOf(("fail", "ignore")), "What comes of lines on standard output that are no messages."),

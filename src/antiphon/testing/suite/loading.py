@@ -16,7 +16,17 @@ from antiphon.testing.json_paths import read_path
 from antiphon.testing.suite.document import Document, Problem, SuiteBroken, nearest, read_document
 from antiphon.testing.suite.format import DEFAULT_STARTUP, DEFAULT_TIMEOUT, SUITE
 from antiphon.testing.suite.grammar import WRONG, Fields
-from antiphon.testing.suite.model import Capture, Case, Expectation, Place, Responder, Suite, Target
+from antiphon.testing.suite.model import (
+    CALLERS,
+    Capture,
+    Case,
+    Credentials,
+    Expectation,
+    Place,
+    Responder,
+    Suite,
+    Target,
+)
 from antiphon.testing.suite.variables import filled, missing_environment, names_in
 from antiphon.types import JsonObject
 
@@ -256,6 +266,7 @@ class _Builder:
             env={**found.env, **values.get("env", {})},
             cwd=folder,
             headers=values.get("headers") or found.headers,
+            auth=None if "auth" not in said.values else self._credentials(said, values, found),
             era=values.get("era", "auto"),
             startup=values.get("startup", DEFAULT_STARTUP),
             stray=values.get("stray", "fail"),
@@ -267,6 +278,32 @@ class _Builder:
         except ConfigUnusable as fault:
             self._page.wrong(said.nodes["config"], str(fault))
             return ConfiguredServer(source="")
+
+    def _credentials(self, said: Fields, values: dict[str, Any], found: ConfiguredServer) -> Credentials | None:
+        """Return who calls the server; note it where that does not fit the server."""
+        from antiphon.client.auth import check_secure  # few suites sign in
+
+        node, auth = said.nodes["auth"], said.values["auth"]
+        told: dict[str, Any] = filled(auth.values, self._variables) if isinstance(auth, Fields) else {"login": ""}
+        kind = next(kind for kind in CALLERS if kind in told)
+        try:
+            if kind == "identity" and "app" not in values:
+                raise ValueError("'identity' is for an app in this process: a url takes login, bearer or client")
+            url = values.get("url") or found.url
+            if kind != "identity" and not url:
+                raise ValueError(f"{kind!r} is for a url: an app takes an identity, and a command has its env")
+            if url:
+                check_secure(url)
+        except ValueError as fault:
+            self._page.wrong(node, str(fault))
+            return None
+        return Credentials(
+            kind=kind,
+            name=told.get("client") or told.get("identity", ""),
+            secret=told.get("secret") or told.get("bearer", ""),
+            issuer=told.get("issuer", ""),
+            scopes=tuple(told.get("scopes", ())),
+        )
 
     # --- tests ----------------------------------------------------------------------------------------------------
 

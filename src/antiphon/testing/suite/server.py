@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused
+from antiphon.client.client import Auth
+from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused, SignInFailed
 from antiphon.loading import ServerMissing, load_fresh
+from antiphon.oauth.identity import Identity
 from antiphon.server.dispatch import Service
 from antiphon.testing.servers import Connection, environment, link_to, shared_key
 from antiphon.testing.suite.attempt import SuiteClient
-from antiphon.testing.suite.model import Target
+from antiphon.testing.suite.model import Credentials, Target
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
@@ -117,7 +119,15 @@ class SuiteServer:
             to = partial(load_fresh, target.app, target.cwd, Service)
         elif not target.url:
             to = self._log.kept(_found(target.command, self.environment))
-        return Connection(target=to, era=ERAS[self.era], headers=target.headers, env=self.environment, cwd=target.cwd)
+        return Connection(
+            target=to,
+            era=ERAS[self.era],
+            headers=target.headers,
+            auth=_way(target.auth),
+            identity=_identity(target.auth),
+            env=self.environment,
+            cwd=target.cwd,
+        )
 
     # --- starting -------------------------------------------------------------------------------------------------
 
@@ -162,7 +172,7 @@ class SuiteServer:
         except TimeoutError:
             raise Unstarted(self._silent(), self.log()) from None
         except Refused as refused:
-            if refused.code is None:
+            if refused.code is None or refused.status == 401:
                 raise Unstarted(self._refused(refused), self.log()) from None
             if not is_open:
                 why = f"The server opens no session, which it takes to speak 2025-11-25 and before: {refused}"
@@ -183,10 +193,15 @@ class SuiteServer:
 
     def _refused(self, refused: Refused) -> str:
         if refused.status in {401, 403}:
-            return f"{self.target.text} refuses this client: {refused}. If it needs a credential, set 'headers'."
+            wanted = "Set 'auth' to sign in, or 'headers'." if self.target.auth is None else "See 'auth'."
+            return f"{self.target.text} refuses this client: {refused.message}. {wanted}"
         return f"{self.target.text} does not serve MCP: {refused}"
 
     def _told(self, fault: CallFailed) -> str:
+        if isinstance(fault, SignInFailed):
+            is_kept = self.target.auth is not None and self.target.auth.kind == "login"
+            how = f". Run: antiphon login {self.target.url}" if is_kept else ""
+            return f"The client could not sign in to {self.target.text}: {fault}{how}"
         if not isinstance(fault, Disconnected):
             return f"The server cannot be understood: {fault}.{self._printed()}"
         if self.target.url:
@@ -195,6 +210,25 @@ class SuiteServer:
 
     def _printed(self) -> str:
         return f" {printed('It', self.stray)}" if self.stray else ""
+
+
+def _way(told: Credentials | None) -> Auth | None:
+    """Return how the client signs in, without a person."""
+    if told is None or told.kind == "identity":
+        return None
+    from antiphon.auth import Bearer, ClientCredentials, File, OAuth  # few suites sign in
+
+    if told.kind == "bearer":
+        return Bearer(told.secret)
+    if told.kind == "client":
+        return ClientCredentials(told.name, told.secret, issuer=told.issuer, scopes=told.scopes or None)
+    return OAuth(keep=File(), visit=None)
+
+
+def _identity(told: Credentials | None) -> Identity | None:
+    if told is None or told.kind != "identity":
+        return None
+    return Identity(subject=told.name, scopes=frozenset(told.scopes))
 
 
 def printed(subject: str, lines: list[str]) -> str:

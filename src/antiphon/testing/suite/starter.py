@@ -35,9 +35,9 @@ async def starting_suite(client: Client, server: Mapping[str, object], *, file: 
     await client.discover()
     tests = [*await _tools(client), *await _prompts(client), *await _resources(client)]
     name = client.server.name if client.server is not None else "the server"
-    parts = [_HEAD.format(name=name, file=file), _yaml({"server": dict(server)}), "\ntests:\n"]
+    parts = [_HEAD.format(name=name, file=file), yaml_of({"server": dict(server)}), "\ntests:\n"]
     for test in tests or [{"name": "says what it can do", "method": "server/discover"}]:
-        parts += [f"  {line}\n" for line in _yaml([test]).splitlines()]
+        parts += [f"  {line}\n" for line in yaml_of([test]).splitlines()]
         parts.append("\n")
     return "".join(parts).rstrip() + "\n"
 
@@ -177,7 +177,8 @@ def _expanded(template: str) -> str:
         return template
 
 
-def _yaml(value: Any) -> str:
+def yaml_of(value: Any) -> str:
+    """Return a value as YAML, as people write it."""
     plain = msgspec.to_builtins(value)
     # default_flow_style=None writes maps and lists of plain values on one line.
     return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None))
