@@ -23,6 +23,7 @@ from load import drive
 from threshold import Figures, Threshold, judge, save
 
 import asking
+import bridge
 import legacy
 
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
@@ -125,6 +126,7 @@ THRESHOLDS = (
     *asking.THRESHOLDS,
     *clients.THRESHOLDS,
     *legacy.THRESHOLDS,
+    *bridge.THRESHOLDS,
     *auth.THRESHOLDS,
 )
 
@@ -147,6 +149,9 @@ def main() -> int:
     )
     figures["legacy"] = legacy.measure(
         rounds=options.rounds, seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
+    )
+    figures["bridge"] = bridge.measure(
+        rounds=min(3, options.rounds), seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
     )
     figures["auth"] = auth.measure(
         rounds=min(3, options.rounds), seconds=min(1.0, options.seconds), unavailable=figures["unavailable"]
@@ -298,6 +303,7 @@ def _report(figures: Figures) -> int:
     asking.report(figures["asking"])
     clients.report(figures["clients"])
     legacy.report(figures["legacy"])
+    bridge.report(figures["bridge"])
     auth.report(figures["auth"])
     share = min((cell["core_share"] for cell in figures["http"].values() if "core_share" in cell), default=1.0)
     if share < BUSY:

@@ -1,6 +1,8 @@
 """Run the official conformance suite against our programs, and judge it more strictly than it judges itself.
 
-`python scripts/conformance.py [server|client|all] [--requirements 2026-07-28] [--scenario NAME] [--results DIR]`
+`python scripts/conformance.py [server|bridge|client|all] [--requirements 2026-07-28] [--scenario NAME] [--results DIR]`
+
+A bridge is our own, in front of a server to which it speaks the era that its leg names.
 
 A warning fails, and so does a scenario without a successful check, or one that did not run. A client is run once per
 scenario, because only then does the suite look at its exit code.
@@ -46,9 +48,20 @@ class Leg:
     program: str
     required: int  # how many scenarios the suite requires here: a list that shrinks is a failure, not a success
     also: tuple[str, ...] = ()  # not scored by the suite, judged by us
+    behind: str = ""  # of a bridge: the era that it speaks to the program
+    without: tuple[str, ...] = ()  # required by the suite, and not judged here
+
+    @property
+    def tested(self) -> str:
+        """What the suite tests."""
+        return "server" if self.side == "bridge" else self.side
+
+    @property
+    def name(self) -> str:
+        return " ".join(filter(None, (self.side, self.revision, self.behind and f"before {self.behind}")))
 
     def judges(self, scenario: str, required: Sequence[str]) -> bool:
-        return scenario in self.also or scenario in required
+        return scenario in self.also or (scenario in required and scenario not in self.without)
 
 
 EXTENSIONS = tuple(
@@ -78,6 +91,19 @@ LEGS = (
         program="examples/everything.py",
         required=37,
         also=("json-schema-2020-12", "http-header-validation", "http-custom-header-server-validation"),
+    ),
+    *(
+        Leg(
+            side="bridge",
+            revision=revision,
+            program="examples/everything.py",
+            required=required,
+            behind=era,
+            # It sends answers before they are asked for. An old server asks all the same.
+            without=("input-required-result-ignore-extra-params",) if era == "legacy" else (),
+        )
+        for era in ("2026-07-28", "legacy")
+        for revision, required in (("2025-11-25", 30), ("2026-07-28", 37))
     ),
     Leg(
         side="client",
@@ -125,10 +151,20 @@ class Servers:
         self._urls: dict[str, str] = {}
         atexit.register(self._running.close)
 
-    def url(self, program: str) -> str:
-        if program not in self._urls:
-            self._urls[program] = self._running.enter_context(_serving(ROOT / program))
-        return self._urls[program]
+    def url(self, leg: Leg) -> str:
+        program = ROOT / leg.program
+        if not program.exists():
+            raise ConformanceError(f"{leg.program} does not exist")
+        url = self._url([str(program)])
+        if leg.side == "bridge":
+            url = self._url(["-m", "antiphon", "bridge", url, "--http", "--era", leg.behind])
+        return url
+
+    def _url(self, program: list[str]) -> str:
+        key = shlex.join(program)
+        if key not in self._urls:
+            self._urls[key] = self._running.enter_context(_serving(program))
+        return self._urls[key]
 
     def end(self) -> None:
         """Stop them; ConformanceError if one had stopped by itself."""
@@ -150,7 +186,7 @@ def main() -> int:
         try:
             counts += _run(leg, options, servers)
         except (ConformanceError, node.NodeError) as error:
-            print(f"✗ {leg.side} {leg.revision}: {error}")
+            print(f"✗ {leg.name}: {error}")
             counts["failed"] += 1
     try:
         servers.end()
@@ -169,7 +205,7 @@ def summary(counts: Counter[str]) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("side", nargs="?", default="all", choices=("server", "client", "all"))
+    parser.add_argument("side", nargs="?", default="all", choices=("server", "bridge", "client", "all"))
     parser.add_argument("--requirements", metavar="REVISION", help="only this revision")
     parser.add_argument("--scenario", metavar="NAME", help="only this scenario")
     parser.add_argument("--results", metavar="DIR", type=Path, help="keep the suite's own files here")
@@ -184,13 +220,13 @@ def _run(leg: Leg, options: argparse.Namespace, servers: Servers) -> Counter[str
     required, unscored = _listed(leg)
     wanted = [options.scenario] if options.scenario else list(dict.fromkeys([*required, *unscored, *leg.also]))
     with tempfile.TemporaryDirectory() as scratch:
-        results = (options.results or Path(scratch)).resolve() / f"{leg.side}-{leg.revision}"
+        results = (options.results or Path(scratch)).resolve() / leg.name.replace(" ", "-")
         results.mkdir(parents=True, exist_ok=True)
-        if leg.side == "server":
-            outcomes = _server(leg, options.scenario, results, servers.url(leg.program))
+        if leg.tested == "server":
+            outcomes = _server(leg, options.scenario, results, servers.url(leg))
         else:
             outcomes = _client(leg, wanted, results)
-    print(f"{leg.side} {leg.revision}: {leg.program}, {len(outcomes)} of {len(wanted)} scenarios ran")
+    print(f"{leg.name}: {leg.program}, {len(outcomes)} of {len(wanted)} scenarios ran")
     counts = judge(leg, [outcomes.get(name, Outcome(scenario=name)) for name in wanted], required, options.scenario)
     if len(required) < leg.required:
         print(f"✗ the suite requires {len(required)} scenarios here, {leg.required} were expected")
@@ -225,9 +261,9 @@ def _listed(leg: Leg) -> tuple[list[str], list[str]]:
         if heading := re.match(r"(Server|Client) scenarios|Run and reported", line):
             section = (heading[1] or "unscored").lower()
         elif entry := re.match(r"\s+- (\S+)(?: \[(\w+)\])?$", line):
-            if section == leg.side:
+            if section == leg.tested:
                 required.append(entry[1])
-            elif section == "unscored" and entry[2] == leg.side:
+            elif section == "unscored" and entry[2] == leg.tested:
                 unscored.append(entry[1])
     return required, unscored
 
@@ -296,14 +332,12 @@ def _suite(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def _serving(program: Path) -> Iterator[str]:
-    """The program as a server on a free port, from the moment the port answers to the end of the block."""
-    if not program.exists():
-        raise ConformanceError(f"{program.relative_to(ROOT)} does not exist")
+def _serving(program: list[str]) -> Iterator[str]:
+    """A program of Python's as a server on a free port, from the moment the port answers to the end of the block."""
     port = _free_port()
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
-            [sys.executable, str(program), "--port", str(port)],
+            [sys.executable, *program, "--port", str(port)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -37,6 +37,7 @@ LAYERS = [
     "client",
     "auth",
     "workers",
+    "bridge",
     "app",
     "adapt",
     "testing",

@@ -1,13 +1,18 @@
 """The Server: a Service, and the ways to reach it."""
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from antiphon import eras, loading
 from antiphon.http.exchange import Application
 from antiphon.server.dispatch import Principal, Service
+from antiphon.server.mounts import LocalMount, Mount
 from antiphon.transports.asgi import MAX_BODY, MAX_REQUESTS, Endpoint, check_reach
+from antiphon.transports.link import Link
+
+if TYPE_CHECKING:
+    from antiphon.client.client import Auth
 
 __all__ = ["Server"]
 
@@ -62,6 +67,32 @@ class Server(Service):
             event_buffer=event_buffer,
             health=health,
         )
+
+    def mount(
+        self,
+        prefix: str,
+        target: object,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: "Auth | None" = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        era: str = "auto",
+    ) -> None:
+        """Offer what another server offers: its tools and prompts as ``prefix_name``, its resources as they are.
+
+        ``target`` is a Server in this process, or what a Client takes: a URL, a command (a list), a server's file or a
+        Link. The options are those of a Client. Call this before the server is served.
+        """
+        mount: Mount
+        if isinstance(target, Service):
+            mount = LocalMount(prefix, target, self)
+        else:
+            from antiphon.bridge.upstream import Upstream, connector  # brings the client
+
+            connect = connector(target, headers=headers, auth=auth, env=env, cwd=cwd, era=era)
+            mount = Upstream(prefix, connect, self, label=prefix or str(target), single=isinstance(target, Link))
+        self.add_mount(mount)
 
     def run(
         self,

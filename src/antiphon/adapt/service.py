@@ -137,7 +137,7 @@ class Adapted(Service):
             run.conversation().returned(raw_input_required(returned, again=True))
         await run.close_round()
         run.call.principal = self._principal(ctx)
-        return {**self._asking(run), "_meta": {SERVER_INFO: self._low.server_info_stamp, **meta}}
+        return {**self.asking(run), "_meta": {SERVER_INFO: self._low.server_info_stamp, **meta}}
 
     # --- what a server knows of its handlers ------------------------------------------------------------------------
 

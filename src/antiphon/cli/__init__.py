@@ -11,6 +11,7 @@ from antiphon import __version__
 __all__ = ["main"]
 
 COMMANDS: Final = {
+    "bridge": "Serve any server to any client, old or new.",
     "call": "Call a server's tool, and answer what it asks.",
     "inbox": "List and answer the calls that wait for a person.",
     "init": "Start a new server, with its tests.",

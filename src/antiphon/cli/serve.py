@@ -8,12 +8,12 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -27,11 +27,12 @@ from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.oauth.urls import UrlRefused, check_endpoint
 from antiphon.tracebacks import own_traceback
-from antiphon.transports.asgi import LOCAL_HOSTS, MAX_REQUESTS, check_reach
+from antiphon.transports.asgi import LOCAL_HOSTS, MAX_REQUESTS, Endpoint, check_reach
 from antiphon.transports.protection import RESOURCE
 from antiphon.types import JsonObject
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
+F = TypeVar("F", bound=Callable[..., Any])
 EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- recognised, not bound
 
 
@@ -132,47 +133,80 @@ def _why(address: Address, fault: OSError) -> str:
 # --- the command --------------------------------------------------------------------------------------------------
 
 
+_HTTP_OPTIONS: Final = (
+    click.option("--http", is_flag=True, help="Serve over HTTP instead of standard streams."),
+    click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on."),
+    click.option(
+        "--port",
+        metavar="N",
+        type=click.IntRange(0, 65535),
+        default=8000,
+        show_default=True,
+        help="The port to listen on; 0 for any free port.",
+    ),
+    click.option("--path", default="/mcp", show_default=True, help="The path of the MCP endpoint."),
+    click.option("--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all)."),
+    click.option(
+        "--allow-origin", multiple=True, metavar="ORIGIN", help="Also accept requests from this Origin (* for all)."
+    ),
+    click.option(
+        "--legacy",
+        type=click.Choice(["sessions", "stateless", "reject"]),
+        default="sessions",
+        show_default=True,
+        help="How to serve clients of 2025-11-25 and earlier.",
+    ),
+    click.option(
+        "--principal", metavar="HEADER", help="The header in which a gateway says who calls; requests need it, once."
+    ),
+    click.option(
+        "--max-requests",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=MAX_REQUESTS,
+        show_default=True,
+        help="Requests and streams that a process serves at once; more get 503.",
+    ),
+    click.option("--health", is_flag=True, help="Answer /healthz and /readyz, for load balancers."),
+)
+
+
+def http_options(function: F) -> F:
+    """Add the options of what is served over HTTP."""
+    for option in reversed(_HTTP_OPTIONS):
+        function = option(function)
+    return function
+
+
+def endpoint_options(
+    address: Address,
+    allow_host: tuple[str, ...],
+    allow_origin: tuple[str, ...],
+    legacy: Legacy,
+    *,
+    principal: str | None,
+    max_requests: int,
+    health: bool,
+) -> JsonObject:
+    """The options of ``asgi()`` that these options make."""
+    if not address.path.startswith("/"):
+        raise click.BadParameter(f"{address.path!r} does not begin with /", param_hint="'--path'")
+    if address.is_everywhere and not allow_host:
+        click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
+    hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
+    about: JsonObject = {} if principal is None else {"principal": principal}
+    about |= {"path": address.path, "legacy": legacy, "max_requests": max_requests, "health": health}
+    return {**about, "allowed_hosts": hosts, "allowed_origins": origins}
+
+
 @click.command("serve")
 @click.argument("target")
-@click.option("--http", is_flag=True, help="Serve over HTTP instead of standard streams.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port",
-    metavar="N",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="The port to listen on; 0 for any free port.",
-)
-@click.option("--path", default="/mcp", show_default=True, help="The path of the MCP endpoint.")
+@http_options
 @click.option(
     "--workers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="The number of processes."
 )
 @click.option("--url", metavar="URL", help="The public URL, for a server that is protected by Protected().")
-@click.option(
-    "--principal", metavar="HEADER", help="The header in which a gateway says who calls; requests need it, once."
-)
-@click.option(
-    "--max-requests",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=MAX_REQUESTS,
-    show_default=True,
-    help="Requests and streams that a process serves at once; more get 503.",
-)
-@click.option("--health", is_flag=True, help="Answer /healthz and /readyz, for load balancers.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file changes.")
-@click.option("--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all).")
-@click.option(
-    "--allow-origin", multiple=True, metavar="ORIGIN", help="Also accept requests from this Origin (* for all)."
-)
-@click.option(
-    "--legacy",
-    type=click.Choice(["sessions", "stateless", "reject"]),
-    default="sessions",
-    show_default=True,
-    help="How to serve clients of 2025-11-25 and earlier.",
-)
 @click.pass_context
 def serve_command(
     ctx: click.Context,
@@ -203,11 +237,9 @@ def serve_command(
     antiphon serve shop.api:app --http --host 0.0.0.0 --allow-host mcp.example.com --workers 4
     """
     if not http:
-        _refuse_http_options(ctx)
+        refuse_http_options(ctx)
         _serve_streams(parse_server(target))
         return
-    if not path.startswith("/"):
-        raise click.BadParameter(f"{path!r} does not begin with /", param_hint="'--path'")
     if reload and workers > 1:
         raise click.UsageError("--reload runs one worker: remove --workers or --reload")
     if url is not None:
@@ -217,14 +249,10 @@ def serve_command(
             raise click.BadParameter(str(fault), param_hint="'--url'") from None
         allow_host = (*allow_host, urlsplit(url).netloc)
     address = Address(host=host, port=port, path=path)
-    hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    options: JsonObject = {"path": path, "allowed_hosts": hosts, "allowed_origins": origins}
-    options |= {"legacy": legacy, "max_requests": max_requests, "health": health}
-    if principal is not None:
-        options["principal"] = principal
+    options = endpoint_options(
+        address, allow_host, allow_origin, legacy, principal=principal, max_requests=max_requests, health=health
+    )
     job = Job(target=parse_server(target), options=options)
-    if address.is_everywhere and not allow_host:
-        click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
     if reload:
         _serve_reloading(job, address)
     elif workers > 1:
@@ -233,11 +261,13 @@ def serve_command(
         _serve_alone(job, address)
 
 
-def _refuse_http_options(ctx: click.Context) -> None:
+def refuse_http_options(ctx: click.Context, *allowed: str) -> None:
+    """Raise a usage error if an option was given that only HTTP has."""
     given = [
         max(parameter.opts, key=len)
         for parameter in ctx.command.params
         if isinstance(parameter, click.Option)
+        and parameter.name not in allowed
         and ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
     ]
     if given:
@@ -275,12 +305,16 @@ def _stdout_kept() -> Generator[None, None, None]:
 
 
 def _serve_alone(job: Job, address: Address) -> None:
+    serve_here(_loaded(job), job.options, address)
+
+
+def serve_here(server: Server, options: dict[str, Any], address: Address) -> None:
+    """Serve over HTTP, in this process."""
     from antiphon.transports import serve  # loads the HTTP server
 
-    server = _loaded(job)
     with _told():
         check_reach(server, address.host)
-        endpoint = job.endpoint(server)
+        endpoint: Endpoint = server.asgi(**options)
     sockets = listen(address)
     started = partial(announce, endpoint.service, address.url(sockets))
     try:

@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
@@ -38,7 +39,7 @@ class Requests:
         self.deadlines = Deadlines()
         self.timeout = timeout
         self.cache = Cache()
-        self._catalogue = Catalogue()
+        self.catalogue = Catalogue()
         self._on_log = on_log
         self._ids = itertools.count(1)
         self._budgets: dict[object, Budget] = {}
@@ -66,21 +67,22 @@ class Requests:
         tell: OnNotification | None = None,
         repeat: bool = True,
         budget: Budget | None = None,
+        meta: JsonObject | None = None,
     ) -> JsonObject:
         """Send one request and return its result. An error that the specification lets a client mend is mended once.
 
         Raises Refused for any other error, PeerBroken for a reply that is none. ``budget`` is paused while a question
-        is answered that may belong to this request.
+        is answered that may belong to this request. ``meta`` is what the request says instead of the client's own.
         """
         if not self.is_open:
             raise Disconnected("The client is not open: use it inside 'async with'")
         id_ = next(self._ids)
-        meta = self.meta
-        if progress is not None:
-            meta = {**meta, PROGRESS_TOKEN: id_}
+        told = self.meta if meta is None else meta
+        if progress is not None or PROGRESS_TOKEN in told:
+            told = {**told, PROGRESS_TOKEN: id_}
         if tell is None and (progress is not None or self._on_log is not None):
             tell = self.teller(progress)
-        message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": {**params, "_meta": meta}}
+        message: JsonObject = {"jsonrpc": "2.0", "id": id_, "method": method, "params": {**params, "_meta": told}}
         if budget is not None:
             self._budgets[id_] = budget
         try:
@@ -89,7 +91,7 @@ class Requests:
                 raise refusal(reply["error"])
         except Refused as fault:
             if repeat and await self._mended(fault, method, params):
-                return await self.send(method, params, progress, tell=tell, repeat=False, budget=budget)
+                return await self.send(method, params, progress, tell=tell, repeat=False, budget=budget, meta=meta)
             raise
         finally:
             self._budgets.pop(id_, None)
@@ -127,14 +129,20 @@ class Requests:
 
     async def tools(self) -> AsyncIterator[Tool]:
         async for tool in self.listed("tools/list", "tools", Tool):
-            if self._catalogue.learn(tool):
+            if self.catalogue.learn(tool):
                 yield tool
+
+    def learn(self, page: JsonObject) -> None:
+        """Remember the tools of a page as it came."""
+        for tool in page.get("tools") or ():
+            with suppress(PeerBroken):
+                self.catalogue.learn(typed(tool, Tool, "tools/list"))
 
     def read(self, method: str, params: JsonObject, result: JsonObject, *, count: int, age: int) -> Result:
         """The result of a call that took so many requests, checked; PeerBroken if it is malformed."""
         made = read_result(method, result, count)
         if isinstance(made, CallResult):
-            self._catalogue.check(params["name"], made, is_structured="structuredContent" in result)
+            self.catalogue.check(params["name"], made, is_structured="structuredContent" in result)
         elif isinstance(made, ReadResult) and count == 1:
             # server/utilities/caching, Cache Key: never a result that depends on answers.
             self.cache.keep(method, params, result, age)
@@ -173,11 +181,11 @@ class Requests:
             return isinstance(supported, list) and REVISION in supported
         if fault.code == HEADER_MISMATCH and method == "tools/call":
             # streamable-http, Client Behavior: the tool's schema may name headers that we did not know of.
-            before = self._catalogue.headers.get(params["name"], ())
+            before = self.catalogue.headers.get(params["name"], ())
             self.cache.clear()
             async for _ in self.tools():
                 pass
-            return self._catalogue.headers.get(params["name"], ()) != before
+            return self.catalogue.headers.get(params["name"], ()) != before
         return False
 
     def _mirrored(self, method: str, params: JsonObject) -> Mapping[str, str]:
@@ -185,7 +193,7 @@ class Requests:
         target = METHODS[method].target
         name = None if target is None else params[target]
         headers = (_known_standard if name is None or len(name) <= _SHORT else _standard)(method, name)
-        if method == "tools/call" and (mirrored := self._catalogue.headers.get(params["name"])):
+        if method == "tools/call" and (mirrored := self.catalogue.headers.get(params["name"])):
             return {**headers, **encode_params(mirrored, params.get("arguments") or {})}
         return headers
 

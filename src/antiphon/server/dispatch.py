@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -35,9 +35,11 @@ from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.handler import label, told_by
 from antiphon.server.low_level import raw_route
+from antiphon.server.mounts import Inner, LocalMount, Mount, Mounts
 from antiphon.server.protection import Protection
 from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
+from antiphon.server.subscriptions import MAX_URIS
 from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
@@ -47,7 +49,7 @@ from antiphon.stores.store import Store
 from antiphon.tracebacks import from_own_frame
 from antiphon.types import Icon, Implementation, JsonObject
 from antiphon.wire import jsonrpc
-from antiphon.wire.call import unknown_method
+from antiphon.wire.call import Call, unknown_method
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message
 from antiphon.wire.revisions import METHODS, REVISION, SERVER_INFO
@@ -137,6 +139,7 @@ class Service(Registry):
         self.shared_steps: SharedSteps | None = None
         if store is not None:
             self.use_store(store)
+        self.mounts = Mounts()
         self._lifespan = lifespan
         self._life = AsyncExitStack()
         self._starting: asyncio.Lock | None = None
@@ -237,6 +240,8 @@ class Service(Registry):
             if self._running == 0:
                 self.subscriptions.closing = False
                 self.share_changes()
+                if self.mounts:
+                    await self._life.enter_async_context(self.mounts.running())
                 if self._lifespan is not None:
                     self.state = await self._life.enter_async_context(self._lifespan(self))
             self._running += 1
@@ -289,7 +294,7 @@ class Service(Registry):
     @property
     def must_start(self) -> bool:
         """Whether there is a lifespan that has not begun."""
-        return self._lifespan is not None and self._running == 0
+        return (self._lifespan is not None or len(self.mounts) > 0) and self._running == 0
 
     # --- answering ------------------------------------------------------------------------------------------------
 
@@ -321,17 +326,24 @@ class Service(Registry):
             call = dialect.accept(message, headers)
             call.principal = principal
             route = self._routes.get(call.method)
-            if route is None or (call.row.feature is not None and call.row.feature not in self._features):
+            feature = call.row.feature
+            if route is None or (
+                feature is not None and feature not in self._features and feature not in self.features
+            ):
                 raise unknown_method(call.method, call.revision)
             run = Run(self, call, channel)
             if call.talk is not None:
                 run.talk = call.talk
-            elif call.row.sealed and call.params.get("requestState") is not None:
+            elif (
+                call.row.sealed
+                and call.params.get("requestState") is not None
+                and not (self.mounts and await self._relays(call))
+            ):
                 await self.tokens.open(run, self.store, again=bool(self._observers))
             try:
                 result = await route(run)
             except RoundEnds:
-                result = self._asking(run)
+                result = self.asking(run)
             except (ToolError, CannotAsk) as fault:
                 # A capability that the client did not declare has an error of its own.
                 if call.method != "tools/call" or (isinstance(fault, CannotAsk) and fault.required):
@@ -359,7 +371,7 @@ class Service(Registry):
             return identity
         return self.auth.admit(identity, self.scopes_for(message))
 
-    def _asking(self, run: Run) -> JsonObject:
+    def asking(self, run: Run) -> JsonObject:
         """The result that ends a round."""
         result = run.instead
         if result is None:
@@ -374,6 +386,8 @@ class Service(Registry):
 
     def _completed(self, run: Run, result: JsonObject) -> JsonObject:
         """What a route gave, with the members that every result has."""
+        if result.get("resultType") == "input_required":
+            return result  # as a mounted server asked it
         whole: JsonObject = {**self._cache(), **result} if run.call.row.cached else result
         if run.call.row.cached and run.round > 1:
             whole["ttlMs"] = 0  # server/utilities/caching: a result that depends on answers is not shared
@@ -387,45 +401,103 @@ class Service(Registry):
             whole["_meta"] = dict(self._meta) if self._middleware else self._encoded_meta
         return whole
 
+    # --- mounts ---------------------------------------------------------------------------------------------------
+
+    def add_mount(self, mount: Mount) -> None:
+        """Offer what another server offers; before anything is served."""
+        if self._running:
+            raise RuntimeError("mount() comes before the server is served")
+        self.mounts.check(mount.prefix)
+        if isinstance(mount, LocalMount):
+            _check_cycle(self, mount.server)
+            taken = self.names()
+            for kind, names in mount.server.names().items():
+                mount.check_free(kind, names, taken[kind])
+        self.mounts.add(mount)
+
+    def names(self) -> dict[str, list[str]]:
+        taken = super().names()
+        for mount in self.mounts.local():
+            for kind, names in mount.server.names().items():
+                taken[kind] += [mount.named(kind, name) for name in names]
+        return taken
+
+    def functions(self) -> Iterator[Callable[..., Any]]:
+        yield from super().functions()
+        for mount in self.mounts.local():
+            yield from mount.server.functions()
+
+    def function_of(self, method: str, name: str) -> Callable[..., Any] | None:
+        own = super().function_of(method, name)
+        if own is not None:
+            return own
+        for mount in self.mounts.local():
+            inner = name if method == "resources/read" else mount.inner_name(name)
+            found = None if inner is None else mount.server.function_of(method, inner)
+            if found is not None:
+                return found
+        return None
+
+    def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
+        own, params = super().scopes_for(message), message.get("params")
+        return self.mounts.scopes_for(message, params) if not own and self.mounts and type(params) is dict else own
+
+    @property
+    def features(self) -> set[str]:
+        if not self.mounts:
+            return self._features
+        return self._features.union(*(mount.features for mount in self.mounts))
+
+    async def ready(self, call: Call) -> None:
+        """Find out what is mounted, before the client of this call is told what there is."""
+        await self.mounts.ready(call)
+
+    async def route(self, run: Run) -> JsonObject:
+        """Answer a request that came to the server that this one is mounted in."""
+        result: JsonObject = await self._routes[run.call.method](run)
+        return result
+
     # --- the methods ----------------------------------------------------------------------------------------------
 
-    async def _discover(self, _: Run) -> JsonObject:
+    async def _discover(self, run: Run) -> JsonObject:
+        await self.ready(run.call)
         result: JsonObject = {"supportedVersions": [REVISION], "capabilities": self.capabilities()}
-        if self.instructions is not None:
-            result["instructions"] = self.instructions
+        if self.mounts.info is not None:
+            result["_meta"] = {SERVER_INFO: self.mounts.info}
+        instructions = self.mounts.instructions(self.instructions)
+        if instructions is not None:
+            result["instructions"] = instructions
         return result
 
     async def _list_tools(self, run: Run) -> JsonObject:
         if any(self._client_needs.values()):
-            return {**self._listed_tools(run, self._hidden_from(run.call.capabilities)), "cacheScope": "private"}
-        return self._listed_tools(run)
+            return {**await self._listed_tools(run, self._hidden_from(run.call.capabilities)), "cacheScope": "private"}
+        return await self._listed_tools(run)
 
-    def _listed_tools(self, run: Run, hidden: Container[str] = ()) -> JsonObject:
-        return self._listed_page(run, "tools", "name", (entry.tool for entry in self._tools.values()), hidden)
+    async def _listed_tools(self, run: Run, hidden: Container[str] = ()) -> JsonObject:
+        return await self._list(run, "tools", "name", (entry.tool for entry in self._tools.values()), hidden)
 
     async def _list_prompts(self, run: Run) -> JsonObject:
-        return self._listed_page(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
+        return await self._list(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
 
     async def _list_resources(self, run: Run) -> JsonObject:
-        return self._listed_page(run, "resources", "uri", (entry.resource for entry in self._resources.values()))
+        return await self._list(run, "resources", "uri", (entry.resource for entry in self._resources.values()))
 
     async def _list_templates(self, run: Run) -> JsonObject:
         found = (entry.resource for entry in self._templates.values())
-        return self._listed_page(run, "resourceTemplates", "uriTemplate", found)
+        return await self._list(run, "resourceTemplates", "uriTemplate", found)
 
     def _call_tool(self, run: Run) -> Awaitable[Any]:
         entry = self._tools.get(run.call.name)
-        if entry is None:
-            raise InvalidParams(f"Unknown tool: {run.call.name}")
-        return entry.call(run)
+        return self.mounts.call(run) if entry is None else entry.call(run)
 
     def _get_prompt(self, run: Run) -> Awaitable[Any]:
         entry = self._prompts.get(run.call.name)
-        if entry is None:
-            raise InvalidParams(f"Unknown prompt: {run.call.name}")
-        return entry.get(run)
+        return self.mounts.call(run) if entry is None else entry.get(run)
 
     def _read_resource(self, run: Run) -> Awaitable[Any]:
+        if self.mounts and not self.offers("resources/read", run.call.name):
+            return self.mounts.call(run)
         static = self._resources.get(run.call.name)
         entry, variables = (static, {}) if static is not None else self._template_for(run.call.name)
         return entry.read(run, variables)
@@ -436,6 +508,10 @@ class Service(Registry):
         entry = known.get(params.target)
         if entry is None and params.ref.type == "ref/resource" and params.target in self._resources:
             return completion([])
+        if entry is None and self.mounts:
+            elsewhere = await self.mounts.complete(run, params.target)
+            if elsewhere is not None:
+                return elsewhere
         if entry is None:
             raise InvalidParams(f"Nothing to complete: {params.target} is not known")
         if params.argument.name not in entry.options:
@@ -449,18 +525,35 @@ class Service(Registry):
         return await completer.suggest(run, params.argument.value, known_arguments)
 
     async def _listen(self, run: Run) -> JsonObject:
-        return await self.subscriptions.listen(run, self._features)
+        wanted = run.call.params.get("notifications")
+        found = wanted.get("resourceSubscriptions") if type(wanted) is dict else None
+        uris = {uri for uri in found[:MAX_URIS] if type(uri) is str} if self.mounts and type(found) is list else ()
+        stops = [self.mounts.watch(run.call, uri) for uri in uris]
+        try:
+            return await self.subscriptions.listen(run, self.features)
+        finally:
+            for stop in stops:
+                stop()
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _cache(self) -> JsonObject:
         return {"ttlMs": self._list_ttl, "cacheScope": "private" if self.is_private else "public"}
 
-    def _listed_page(
+    async def _list(
         self, run: Run, kind: str, key: str, items: Iterable[object], hidden: Container[str] = ()
     ) -> JsonObject:
-        page = self._page(kind, key, items, run.call.params.get("cursor"), self._page_size, hidden=hidden)
+        def own(cursor: object) -> JsonObject:
+            return self._page(kind, key, items, cursor, self._page_size, hidden=hidden)
+
+        page = await self.mounts.listed(run, own) if self.mounts else own(run.call.params.get("cursor"))
+        if self.mounts.info is not None:
+            page["_meta"] = {SERVER_INFO: self.mounts.info}
         return deepcopy(page) if self._middleware else page  # a middleware may change what it sees
+
+    async def _relays(self, call: Call) -> bool:
+        """Whether a mounted server gave the state of this call, and reads it itself."""
+        return not self.offers(call.method, call.name) and await self.mounts.relays(call)
 
     def _route(self) -> None:
         self._routes = {method: self._wrapped(self._laddered(method, route)) for method, route in self._builtin.items()}
@@ -491,7 +584,7 @@ class Service(Registry):
             try:
                 return self._completed(run, await inner(run))
             except RoundEnds:
-                return self._asking(run)
+                return run.server.asking(run)
 
         outer: Proceed = innermost
         for middleware in reversed(self._middleware):
@@ -534,6 +627,14 @@ def as_error(fault: BaseException, run: Run | None) -> ProtocolError:
         log.error("%s failed", run or "a request", exc_info=from_own_frame(fault), extra=_facts(run))
         return InternalError()
     raise fault
+
+
+def _check_cycle(outer: Service, inner: Inner) -> None:
+    """ValueError if a server would serve itself."""
+    if inner is outer:
+        raise ValueError(f"{outer.info.name!r} cannot be mounted here: it would serve itself")
+    for mount in inner.mounts.local():
+        _check_cycle(outer, mount.server)
 
 
 def _facts(run: Run | None) -> dict[str, object] | None:

@@ -192,15 +192,21 @@ class Registry:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    @property
+    def features(self) -> set[str]:
+        """What is offered here, such as "tools"."""
+        return self._features
+
     def capabilities(self) -> JsonObject:
         """What this server declares that it can do."""
         capabilities: JsonObject = {"logging": {}}
+        features = self.features
         for kind in ("tools", "prompts", "resources"):
-            if kind in self._features:
+            if kind in features:
                 capabilities[kind] = {"listChanged": True}
-        if "resources" in self._features:
+        if "resources" in features:
             capabilities["resources"]["subscribe"] = True
-        if "completions" in self._features:
+        if "completions" in features:
             capabilities["completions"] = {}
         return capabilities
 
@@ -219,6 +225,21 @@ class Registry:
         }
         entry = tables.get(method, {}).get(name)
         return None if entry is None else entry.handler.function
+
+    def names(self) -> dict[str, list[str]]:
+        """The names that are taken, by kind."""
+        return {
+            "tool": list(self._tools),
+            "prompt": list(self._prompts),
+            "resource": [*self._resources, *self._templates],
+        }
+
+    def offers(self, method: str, name: str) -> bool:
+        """Whether a tool, prompt or resource is this server's own."""
+        if Registry.function_of(self, method, name) is not None:
+            return True
+        templates = (entry.template for entry in self._templates.values()) if method == "resources/read" else ()
+        return any(template is not None and template.match(name) is not None for template in templates)
 
     def _hidden_from(self, capabilities: Mapping[str, Any]) -> set[str]:
         """The tools that a client with these capabilities cannot use."""

@@ -96,6 +96,8 @@ class Host(Protocol):
 
     def updated(self, uri: str) -> None: ...
 
+    def asking(self, run: "Run") -> JsonObject: ...
+
 
 class Run:
     """A request while it is served."""
@@ -272,6 +274,22 @@ class Run:
         if inside is not None:
             settling.running.discard(inside)
         await settling.end(signal, at_once=at_once)
+
+
+async def push_all(push: Push, questions: JsonObject) -> JsonObject:
+    """The answers to all questions of a round, which are asked at once."""
+    if len(questions) == 1:
+        ((name, wire),) = questions.items()
+        return {name: await push(name, wire)}
+    try:
+        async with asyncio.TaskGroup() as group:
+            asked = {name: group.create_task(push(name, wire)) for name, wire in questions.items()}
+    except BaseExceptionGroup as faults:
+        cannot = faults.subgroup(CannotAsk)
+        if cannot is None:
+            raise
+        raise cannot.exceptions[0] from None
+    return {name: task.result() for name, task in asked.items()}
 
 
 def is_ticked(answer: object) -> bool:

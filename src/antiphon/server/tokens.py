@@ -10,6 +10,7 @@ from antiphon.rounds.token import (
     CLOCK_SKEW,
     Codec,
     Guard,
+    Opened,
     Seal,
     SealBroken,
     SignedState,
@@ -51,11 +52,8 @@ class Tokens:
         ``again`` accepts a token that was used.
         """
         call = run.call
-        token = call.params["requestState"]
         try:
-            if type(token) is not str:
-                raise SealBroken("malformed")
-            opened = self._guard.open(token, bound_to=self.bound(run), now=self._clock())
+            opened = self._opened(run)
             journal = Journal.unpack(opened.payload)
             if self._guard.single_use and not again:
                 left = max(opened.expires - self._clock(), 0)
@@ -67,6 +65,31 @@ class Tokens:
         run.brought, run.expires = opened.payload, opened.expires
         run.talk = Conversation(journal, call.params.get("inputResponses"), call.capabilities)
 
+    def opened(self, run: Run) -> bytes:
+        """What `sealed` put into the state that a request brings; StateRefused, whatever is wrong with it."""
+        try:
+            return self._opened(run).payload
+        except SealBroken as fault:
+            log.warning("requestState refused for %s %r: %s", run.call.method, run.call.name, fault)
+            raise StateRefused from None
+
+    def _opened(self, run: Run) -> Opened:
+        token = run.call.params["requestState"]
+        if type(token) is not str:
+            raise SealBroken("malformed")
+        return self._guard.open(token, bound_to=self.bound(run), now=self._clock())
+
+    def sealed(self, run: Run, payload: bytes, ttl: float | None = None) -> str:
+        """A token that opens for the same call and client; StateTooLarge if it is too long."""
+        if self._warn_of_key and run.call.headers is not None:
+            self._warn_of_key = False
+            log.warning(
+                "questions are sealed with a key of this process alone: a restart or a second instance cannot continue"
+                " them. Set ANTIPHON_KEYS (`antiphon keygen` prints a key)."
+            )
+        bound = self.bound(run)
+        return self._guard.seal(payload, bound_to=bound, now=self._clock(), ttl=ttl, entropy=os.urandom(12))
+
     def close(self, run: Run) -> JsonObject:
         """The result that ends a round: the questions, and the journal under seal."""
         talk = run.conversation()
@@ -74,21 +97,9 @@ class Tokens:
         if not run.call.row.sealed:
             return result
         limits = [question.ttl for question in talk.pending.values() if question.ttl is not None]
-        if self._warn_of_key and run.call.headers is not None:
-            self._warn_of_key = False
-            log.warning(
-                "questions are sealed with a key of this process alone: a restart or a second instance cannot continue"
-                " them. Set ANTIPHON_KEYS (`antiphon keygen` prints a key)."
-            )
         ttl = min(limits) if limits else self._guard.ttl
         try:
-            result["requestState"] = self._guard.seal(
-                talk.journal.pack(readable=self._guard.readable),
-                bound_to=self.bound(run),
-                now=self._clock(),
-                ttl=ttl,
-                entropy=os.urandom(12),
-            )
+            result["requestState"] = self.sealed(run, talk.journal.pack(readable=self._guard.readable), ttl)
         except StateTooLarge as fault:
             log.error("%s: the conversation outgrew its token: %s; %s", run, fault, talk.journal.weights())  # noqa: TRY400 -- the weights tell where it grew, a traceback does not
             raise InternalError("The conversation has grown too large to continue") from None
@@ -100,7 +111,7 @@ class Tokens:
         call = run.call
         return binding(
             method=call.method,
-            name=call.name,
+            name=call.name if call.outer is None else call.outer,
             arguments=call.params.get("arguments") if call.arguments is None else call.arguments,
             audience=self._audience,
             principal=call.principal,

@@ -28,6 +28,7 @@ from antiphon.types import (
     ToolResult,
 )
 from antiphon.wire.headers import check_params, header_params
+from antiphon.wire.revisions import REVISION
 
 log = logging.getLogger("antiphon")
 
@@ -100,7 +101,7 @@ class ToolEntry:
             run.call.arguments = as_they_are(arguments)
         if self._headers:
             headers = run.call.headers
-            if headers is not None:
+            if headers is not None and run.call.revision == REVISION:  # older ones know no such headers
                 check_params(self._headers, arguments, headers)
         if handler.asked:
             # A declared question is the user's to answer: what the model sends under its name is not looked at.

@@ -32,6 +32,8 @@ class Caller(NamedTuple):
 
     None stands for all requests: the link cannot tell which of them a person signs in for.
     """
+    apart: bool = True
+    """Whether ``answer`` takes what may be asked by several calls. Else one of those calls asks it, or the next one."""
 
 
 class Attempt(Protocol):

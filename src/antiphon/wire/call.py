@@ -36,6 +36,10 @@ class Call:
     row: Method
     revision: str = REVISION
     principal: str | None = None
+    session: str = ""
+    """The session of an older client, if it has one."""
+    outer: str | None = None
+    """The name that the client used, where a mounted server knows it by another."""
     arguments: object = None
     """A copy of the arguments as received, where the handler might change them."""
     talk: Any = None

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, PeerBroken, Refused
-from antiphon.legacy.client.call import LegacyCall
+from antiphon.legacy.client.call import MOST_QUESTIONS, LegacyCall
 from antiphon.legacy.client.translation import INTERNAL, ServerDescription, described, old_params, why_not
 from antiphon.legacy.client.transport import Connect, SessionLost
 from antiphon.legacy.client.unclaimed import UnclaimedQuestions, failure
@@ -101,6 +101,8 @@ class ClientSession:
         self._unclaimed = UnclaimedQuestions(caller.answer, self.transport.tell, self.soon)
         self._untold: list[JsonObject] = []
         self._level: object = None
+        self._early: list[JsonObject] = []
+        """Questions that came before a call that could ask them."""
 
     @property
     def is_idle(self) -> bool:
@@ -142,6 +144,10 @@ class ClientSession:
         call = LegacyCall(message, asks=row is not None and row.asks, handle=handle)
         self._calls[id_] = call
         self.transport.carry(call)
+        if self._early and call.asks:
+            early, self._early = self._early, []
+            for request in early:
+                call.ask(request, guessed=True)
         return call
 
     def done(self, call: LegacyCall) -> None:
@@ -154,7 +160,7 @@ class ClientSession:
         for request in own:
             self._refuse(request["id"], INTERNAL, "The call is over")
         for request in guessed:
-            if not self._unclaimed.ask(request):
+            if not (self._unclaimed.ask(request) if self._caller.apart else self._place(request)):
                 self._refuse(request["id"], INTERNAL, TOO_MANY)
 
     @property
@@ -291,17 +297,29 @@ class ClientSession:
         if call is None and hint is not None:
             call = self._calls.get(hint)
         elif call is None:
-            # Neither the transport nor the server says whose it is. The only call that may ask has most likely asked:
-            # it gets a round. Of several, a wrong one would be held up or ended by a question that is not its own: such
-            # a question is answered apart from them.
-            open_ = [one for one in self._calls.values() if one.asks and not one.is_over]
-            if not (open_[0].ask(request, guessed=True) if len(open_) == 1 else self._unclaimed.ask(request, open_)):
+            if not self._place(request):
                 self._refuse(id_, INTERNAL, TOO_MANY)
             return
         if call is None or call.is_over:
             self._refuse(id_, INTERNAL, "The call is over")
         elif not (call.ask(request) if call.asks else self._unclaimed.ask(request)):
             self._refuse(id_, INTERNAL, TOO_MANY)
+
+    def _place(self, request: JsonObject) -> bool:
+        """Take a question of which neither the transport nor the server says whose it is; False if there are too many.
+
+        The only call that may ask has most likely asked: it gets a round. Of several, a wrong one would be held up or
+        ended by a question that is not its own: such a question is answered apart from them, where the caller can.
+        """
+        open_ = [one for one in self._calls.values() if one.asks and not one.is_over]
+        if len(open_) == 1 or (open_ and not self._caller.apart):
+            return open_[0].ask(request, guessed=True)
+        if open_ or self._caller.apart:
+            return self._unclaimed.ask(request, open_)
+        if len(self._early) >= MOST_QUESTIONS:
+            return False
+        self._early.append(request)
+        return True
 
     def _told(self, message: JsonObject, call: LegacyCall | None) -> None:
         """Take a notification."""
@@ -310,6 +328,7 @@ class ClientSession:
         if method == "notifications/cancelled":
             for open_ in self._calls.values():
                 open_.withdraw(about.get("requestId"))
+            self._early = [one for one in self._early if one["id"] != about.get("requestId")]
             self._unclaimed.withdraw(about.get("requestId"))
         elif method == "notifications/elicitation/complete":
             if len(self._completed) >= MOST_COMPLETED:

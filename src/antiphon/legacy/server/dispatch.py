@@ -14,7 +14,7 @@ from antiphon.rounds.journal import Conversation, Journal
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
 from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
-from antiphon.server.run import Channel, Push
+from antiphon.server.run import Channel, push_all
 from antiphon.server.tools import error_result
 from antiphon.types import LOG_LEVELS, JsonObject, LogLevel
 from antiphon.wire import jsonrpc
@@ -63,31 +63,36 @@ class Dispatcher:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def welcome(self, message: Message, session: Session) -> bytes:
+    async def welcome(self, message: Message, session: Session) -> bytes:
         """The reply to initialize."""
         log.info("a client of revision %s opened a session", session.revision)
         service = self._service
+        await service.ready(LegacyRequest(session).accept({**message, "params": {}}))
         able = service.capabilities()
         result: JsonObject = {
             "protocolVersion": session.revision,
             # A client without a session cannot be told later what changed.
             "capabilities": able if session.id else {name: {} for name in able},
-            "serverInfo": service.info,
+            "serverInfo": service.mounts.info or service.info,
         }
-        if service.instructions is not None:
-            result["instructions"] = service.instructions
+        instructions = service.mounts.instructions(service.instructions)
+        if instructions is not None:
+            result["instructions"] = instructions
         return encode(jsonrpc.result(message["id"], result))
 
     async def answer(
         self, message: Message, session: Session, channel: Channel, headers: RawHeaders | None = None
     ) -> bytes:
         """The reply to any other request."""
-        of_session = _OF_SESSION.get(message["method"])
+        service, of_session = self._service, _OF_SESSION.get(message["method"])
         if of_session is not None:
             try:
                 of_session(session, message.get("params") or {})
             except ProtocolError as fault:
                 return encode(jsonrpc.error(message["id"], fault))
+            if service.mounts and message["method"] in {"resources/subscribe", "resources/unsubscribe"}:
+                call = LegacyRequest(session).accept(message)
+                service.mounts.subscribe(call, call.params["uri"], stop=message["method"] != "resources/subscribe")
             return encode(jsonrpc.result(message["id"], {}))
         if message["method"] in _MODERN_METHODS:
             gone = MethodNotFound(f"Method not found: {message['method']} (this session speaks {session.revision})")
@@ -114,7 +119,7 @@ class Dispatcher:
                 break
             if questions and push is not None:
                 try:
-                    request.responses = await _ask_all(push, questions)
+                    request.responses = await push_all(push, questions)
                 except CannotAsk as fault:
                     return _failure(message, fault.message)
             else:
@@ -156,6 +161,8 @@ class LegacyRequest(Call, Dialect):
         self.params = params
         self.meta = meta
         self.capabilities = session.capabilities
+        self.principal = session.principal
+        self.session = session.id
         self.headers = headers
         self.revision = session.revision
         self.row = row = UNSEALED.get(method, _FOREIGN)
@@ -215,22 +222,6 @@ class UnaskableRequest(LegacyRequest):
         journal = Journal(os.urandom(12)) if call.talk is None else call.talk.journal
         call.talk = Conversation(journal, None, _ALL)
         return call
-
-
-async def _ask_all(push: Push, questions: JsonObject) -> JsonObject:
-    """The answers to all questions of a round, which are asked at once."""
-    if len(questions) == 1:
-        ((name, wire),) = questions.items()
-        return {name: await push(name, wire)}
-    try:
-        async with asyncio.TaskGroup() as group:
-            asked = {name: group.create_task(push(name, wire)) for name, wire in questions.items()}
-    except BaseExceptionGroup as faults:
-        cannot = faults.subgroup(CannotAsk)
-        if cannot is None:
-            raise
-        raise cannot.exceptions[0] from None
-    return {name: task.result() for name, task in asked.items()}
 
 
 def _unasked(message: Message, session: Session, questions: JsonObject) -> bytes:

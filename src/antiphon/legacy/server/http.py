@@ -143,7 +143,7 @@ class LegacyHttp(Dialect):
         jsonrpc.check(message)
         session = await self.sessions.open(message, principal)
         self._changes.want()
-        await self._send(exchange, self._dispatcher.welcome(message, session), named(session.id))
+        await self._send(exchange, await self._dispatcher.welcome(message, session), named(session.id))
 
     async def _end(self, session: Session, exchange: LegacyExchange) -> None:
         await self.sessions.end(session)
@@ -156,7 +156,7 @@ class LegacyHttp(Dialect):
         elif await self._took(session, message):
             await exchange.reply(202, b"")
         elif not self._keeps and _opens(message):
-            await self._send(exchange, self._dispatcher.welcome(message, session))
+            await self._send(exchange, await self._dispatcher.welcome(message, session))
         else:
             await self._call(session, exchange, headers, message)
 

@@ -57,7 +57,7 @@ class LegacyPipe(Dialect):
         try:
             jsonrpc.check(message)
             if message["method"] == "initialize":
-                return self._open(message, channel.identity)
+                return await self._open(message, channel.identity)
         except ProtocolError as fault:
             return encode(jsonrpc.error(jsonrpc.id_of(message), fault))
         session = self._session
@@ -81,12 +81,12 @@ class LegacyPipe(Dialect):
         self._pushes.give_up()
         self._service.subscriptions.leave(self)
 
-    def _open(self, message: Message, identity: Identity | None) -> bytes:
+    async def _open(self, message: Message, identity: Identity | None) -> bytes:
         if self._session is not None:
             raise InvalidRequest("There is a session on this pipe already")
         self._session = opened(message, _PIPE, None if identity is None else identity.principal)
         self._service.subscriptions.join(self)
-        return self._dispatcher.welcome(message, self._session)
+        return await self._dispatcher.welcome(message, self._session)
 
 
 class _PipeChannel(PushChannel):

@@ -1,0 +1,108 @@
+"""``antiphon bridge``: in processes of its own, over standard streams and HTTP on either side."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from antiphon import Accepted, Client
+from antiphon.cli import commands
+from antiphon.cli.bridge import named_targets
+
+SCRIPT = str(Path(sys.executable).with_name("antiphon"))
+SHOP = """
+import sys
+from antiphon import Context, Server
+
+app = Server("shop")
+
+@app.tool
+async def order(count: int, ctx: Context) -> str:
+    sure = await ctx.confirm(f"Order {count}?")
+    return f"Ordered {count}" if sure else "Nothing ordered"
+
+if __name__ == "__main__":
+    app.run("http", port=int(sys.argv[1])) if sys.argv[1:] else app.run()
+"""
+
+
+@pytest.fixture
+def shop(tmp_path):
+    file = tmp_path / "shop.py"
+    file.write_text(SHOP)
+    return str(file)
+
+
+def client(target, **options):
+    return Client(target, elicit=lambda _: Accepted({"confirm": True}), env=dict(os.environ), **options)
+
+
+@pytest.mark.parametrize("behind", ["2026-07-28", "legacy"])
+@pytest.mark.parametrize("before", ["2026-07-28", "legacy"])
+async def test_a_command_is_served_on_standard_streams(shop, before, behind):
+    async with client([SCRIPT, "bridge", shop, "--era", behind], era=before) as there:
+        assert (await there.call_tool("order", {"count": 3})).text == "Ordered 3"
+        assert there.server.name == "shop"
+
+
+@pytest.mark.parametrize("before", ["2026-07-28", "legacy"])
+async def test_a_url_is_served_over_http(shop, before, start):
+    url = start("serve", shop, "--http", "--port", "0").url()
+    front = start("bridge", url, "--http", "--port", "0", "--era", "legacy", "--health").url()
+    async with client(front, era=before) as there:
+        assert (await there.call_tool("order", {"count": 3})).text == "Ordered 3"
+
+
+async def test_all_servers_of_a_configuration_get_their_names_as_prefixes(shop, tmp_path):
+    servers = {name: {"command": sys.executable, "args": [shop]} for name in ("shop", "old shop")}
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {**servers, "gone": {"url": "http://127.0.0.1:9/mcp"}}}))
+    async with client([SCRIPT, "bridge", str(file)]) as there:
+        assert {tool.name for tool in await there.list_tools()} == {"shop_order", "old-shop_order"}
+        assert (await there.call_tool("old-shop_order", {"count": 1})).text == "Ordered 1"
+
+
+async def test_a_conversation_is_recorded(shop, tmp_path):
+    from antiphon.testing.cassette import Player
+
+    tape = tmp_path / "tape.json"
+    async with client([SCRIPT, "bridge", shop, "--record", str(tape)]) as there:
+        assert (await there.call_tool("order", {"count": 3})).text == "Ordered 3"
+    async with client(Player(tape)) as replayed:
+        assert (await replayed.call_tool("order", {"count": 3})).text == "Ordered 3"
+
+
+def test_names_come_from_the_targets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("wiki.py").write_text("import antiphon")
+    found = named_targets(
+        ("https://mcp.crm.example.com/mcp", "wiki.py", f"{sys.executable} -m http.server", "x=wiki.py")
+    )
+    assert list(found) == ["crm", "wiki", "http", "x"]
+    assert list(named_targets(("wiki.py",))) == [""]
+    assert list(named_targets(("w=wiki.py",))) == ["w"]
+    with pytest.raises(click.UsageError, match="Two servers are called 'wiki'"):
+        named_targets(("wiki.py", "wiki.py"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([], "Missing argument 'TARGET...'"),
+        (["nothing-of-the-kind"], "is not a URL, a Python file"),
+        (["https://a.example/mcp", "--port", "1"], "--port can only be used with --http"),
+        (["https://a.example/mcp", "--era", "ancient"], "era must be"),
+        (["https://a.example/mcp", "https://b.example/mcp", "--header", "A: b"], "can only be used with one TARGET"),
+        (["https://a.example/mcp", "https://b.example/mcp", "--record", "x"], "can only be used with one TARGET"),
+        (["https://a.example/mcp", "--http", "--path", "mcp"], "does not begin with /"),
+        (["https://a.example/mcp", "--redis", "nowhere"], "--redis"),
+    ],
+)
+def test_what_cannot_be_bridged_is_a_usage_error(arguments, why):
+    ended = CliRunner().invoke(commands, ["bridge", *arguments])
+    assert ended.exit_code == 2
+    assert why in " ".join(ended.output.split())
