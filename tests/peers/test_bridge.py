@@ -87,11 +87,11 @@ def check(told, revision):
 
 
 def test_the_new_python_client(url, script):
-    check(run([sys.executable, str(HERE / "asking_client.py"), url, script], timeout=60), "2026-07-28")
+    check(run([sys.executable, str(HERE / "asking_client.py"), script, "http", url], timeout=60), "2026-07-28")
 
 
 def test_the_new_typescript_client(url, script):
-    check(run([*node_program(HERE / "asking_client.mjs"), url, script], timeout=60), "2026-07-28")
+    check(run([*node_program(HERE / "asking_client.mjs"), script, "http", url], timeout=60), "2026-07-28")
 
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
