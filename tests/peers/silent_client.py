@@ -7,8 +7,9 @@ import asyncio
 import json
 import sys
 
-from client import target_of
 from mcp import Client
+
+from client import target_of
 
 
 async def main(mode, *target):
