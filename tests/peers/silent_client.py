@@ -14,9 +14,16 @@ from client import target_of
 
 async def main(mode, *target):
     async with Client(target_of(*target), mode=mode) as client:
+        tell(json.dumps(client.protocol_version))
         while line := await asyncio.to_thread(sys.stdin.readline):
             call = json.loads(line)
-            await client.call_tool(call["name"], call["arguments"])
+            result = await client.call_tool(call["name"], call["arguments"])
+            tell(result.model_dump_json(by_alias=True))
+
+
+def tell(line):
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
