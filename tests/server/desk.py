@@ -5,6 +5,7 @@ from typing import Any
 
 from antiphon import Context, Server
 from antiphon.inbox.rows import Row, Rows
+from antiphon.oauth.identity import Identity
 from antiphon.stores import MemoryStore, Store
 from antiphon.transports.memory import Memory
 from messages import request
@@ -86,7 +87,7 @@ class Ops:
         **about: Any,
     ) -> Json:
         """One request of revision 2026-07-28 by a client that declares nothing, unless told otherwise."""
-        reply = await Memory(self.app, principal=principal).send(
+        reply = await Memory(self.app, identity=principal and Identity(subject=principal)).send(
             request(method, params, **about), None if heard is None else heard.append
         )
         assert reply is not None
