@@ -39,7 +39,9 @@ def call():
         message = json.loads(json.dumps(request(method, params, id=id, **about)))
         heard = [] if told is None else told
         async with asyncio.timeout(DEADLINE):
-            reply = await Memory(server, identity=principal and Identity(subject=principal)).send(message, heard.append)
+            reply = await Memory(server, identity=None if principal is None else Identity(subject=principal)).send(
+                message, heard.append
+            )
         for notification in heard:
             check_notification(notification)
         check_reply(message, reply)

@@ -151,7 +151,7 @@ async def leg(
 ) -> Round:
     """One request and its reply."""
     sent = _request(method, params, state, responses, capabilities)
-    reply = await Memory(server, identity=principal and Identity(subject=principal)).send(sent)
+    reply = await Memory(server, identity=None if principal is None else Identity(subject=principal)).send(sent)
     assert reply is not None
     assert reply["id"] == sent["id"]
     done = Round(json.loads(json.dumps(reply)))

@@ -10,7 +10,7 @@ What a page may hold:
 ```yaml title="x.yaml"  is saved in the page's folder for the commands that follow
 ```console             holds commands after ``$``, which are run, and what they print; ``...`` stands for anything
 ```console serves      holds one command that serves; it is stopped at the end of the page
-```sh                  is for the reader's machine: pip, make and git, not run here
+```sh                  is for the reader's machine: pip, make, git, servers elsewhere; not run here
 <!-- test              holds what readers need not see: assertions, with the words of conftest.py; ``shown`` is the
 -->                    text or the JSON of the block before, ``rows`` are the cells of the table right above
 
@@ -41,6 +41,7 @@ from typing import Any
 import pytest
 
 import antiphon
+from antiphon.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,7 +50,7 @@ PICTURES = {"", "mermaid"}
 FILES = {"nginx", "ini", "dockerfile"}
 """Files of other programs, parts of which are shown."""
 KNOWN = {"python", "text", "json", "yaml", "console", "sh", "test", *PICTURES, *FILES}
-READERS_COMMANDS = {"pip", "make", "git", "cd", "python3"}
+READERS_COMMANDS = {"antiphon", "pip", "make", "git", "cd", "python3"}
 PATIENCE = 30.0
 
 
@@ -333,6 +334,8 @@ def test_commands_for_the_reader_are_ones_that_exist() -> None:
         for line in block.body.splitlines():
             program, *rest = shlex.split(line, comments=True)
             assert Path(program).name in READERS_COMMANDS, f"{block.place}: {line}"
+            if program == "antiphon":
+                assert rest[0] in COMMANDS, f"{block.place}: {line}"
             wanted = [word for word in rest if "=" not in word]
             assert program != "make" or set(wanted) <= targets, f"{block.place}: {line}"
 

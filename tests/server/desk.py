@@ -87,7 +87,7 @@ class Ops:
         **about: Any,
     ) -> Json:
         """One request of revision 2026-07-28 by a client that declares nothing, unless told otherwise."""
-        reply = await Memory(self.app, identity=principal and Identity(subject=principal)).send(
+        reply = await Memory(self.app, identity=None if principal is None else Identity(subject=principal)).send(
             request(method, params, **about), None if heard is None else heard.append
         )
         assert reply is not None
