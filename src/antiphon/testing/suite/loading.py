@@ -285,7 +285,7 @@ class _Builder:
 
         node, auth = said.nodes["auth"], said.values["auth"]
         told: dict[str, Any] = filled(auth.values, self._variables) if isinstance(auth, Fields) else {"login": ""}
-        kind = next(kind for kind in CALLERS if kind in told)
+        kind = next(filter(told.__contains__, CALLERS))
         try:
             if kind == "identity" and "app" not in values:
                 raise ValueError("'identity' is for an app in this process: a url takes login, bearer or client")
