@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "https://github.com/antiphon-mcp/antiphon/blob/main/"
 PAGES = {"changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
 REFERENCE: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "servers": ("Servers", "antiphon", ("antiphon.app", "antiphon.server", "antiphon.tracing")),
+    "servers": ("Servers", "antiphon", ("antiphon.app", "antiphon.server", "antiphon.tracing", "antiphon.inbox")),
     "asking": ("Asking", "antiphon", ("antiphon.rounds", "antiphon.shapes")),
     "clients": ("Clients", "antiphon", ("antiphon.client", "antiphon.transports")),
     "authorization": ("Authorization", "antiphon.auth", ("antiphon",)),

@@ -77,10 +77,13 @@ async def test_a_page_that_the_client_opens_is_answered_by_the_one_who_was_asked
 @ERAS
 async def test_a_form_that_opens_at_this_machine_is_answered_while_the_call_waits(era: str) -> None:
     async with browser() as chromium:
-        tab, loop = await chromium.tab(), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+
+        async def in_a_new_tab(url: str) -> None:
+            await fill(await chromium.tab(), url)
 
         def open_(url: str) -> None:
-            asyncio.run_coroutine_threadsafe(fill(tab, url), loop)
+            asyncio.run_coroutine_threadsafe(in_a_new_tab(url), loop)
 
         app, erased = server(Browser(open=open_))
         async with Client(app, era=era) as client:
