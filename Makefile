@@ -8,7 +8,7 @@ LOCK ?= $(wildcard dev.lock)
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + max(2, os.cpu_count() or 2))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test heavy check conformance bench docs fuzz chaos coverage dist lock clean chromium
+.PHONY: help demo test heavy check conformance bench docs fuzz chaos coverage dist lock clean chromium nginx
 
 # The browser for the tests of pages, unless one of these names is on the PATH: make heavy CHROMIUM=/path/to/chromium
 export CHROMIUM
@@ -22,7 +22,7 @@ demo: $(VENV)/.installed ## serve the sample, call it, print the exchange
 test: $(VENV)/.ready ## run the tests, the official clients among them
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not heavy"
 
-heavy: $(VENV)/.ready chromium ## run the tests that take long: every example with every official SDK, instances, leaks, more examples
+heavy: $(VENV)/.ready chromium nginx ## run the tests that take long: every example with every official SDK, instances, leaks, more examples
 	$(PY) -m pytest -q -n 2 --dist loadfile -m heavy
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "hypothesis and not heavy" --hypothesis-profile=thorough
 
@@ -74,6 +74,15 @@ chromium:
 	  else \
 	    echo "The tests of pages need Chromium. Install it ('sudo apt-get install chromium' on Debian)," >&2; \
 	    echo "or name one: make heavy CHROMIUM=/path/to/chromium" >&2; exit 1; \
+	  fi; \
+	fi
+
+nginx:
+	@if ! command -v nginx >/dev/null && ! test -x /usr/sbin/nginx; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -q -y --no-install-recommends nginx-light; \
+	  else \
+	    echo "The tests of deployments need nginx. Install it ('sudo apt-get install nginx-light' on Debian)." >&2; exit 1; \
 	  fi; \
 	fi
 
