@@ -59,7 +59,7 @@ def measure(*, rounds: int, seconds: float, unavailable: dict[str, str]) -> Figu
         os.environ["BENCH_TARGET"] = f"http://127.0.0.1:{contenders['direct'].port}/mcp"
         for era in ERAS:
             os.environ["BENCH_ERA"] = era
-            contenders[era] = Contender("bridge")
+            contenders[era] = Contender("bridged")
         for _ in range(rounds):
             for tool in CALLS:
                 for name, each in contenders.items():
