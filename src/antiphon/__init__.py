@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from antiphon.rounds.journal import InputRequired, input_required
     from antiphon.rounds.token import Codec, Seal, SignedState
     from antiphon.server.context import Context
-    from antiphon.server.dispatch import Middleware, Proceed
+    from antiphon.server.middleware import Middleware, Proceed
     from antiphon.shapes import Email, Format, Header, Several, Url
     from antiphon.stores.memory import MemoryStore
     from antiphon.stores.redis import RedisStore
@@ -211,7 +211,7 @@ _HOMES = {
     "antiphon.rounds.journal": ("InputRequired", "input_required"),
     "antiphon.rounds.token": ("Codec", "Seal", "SignedState"),
     "antiphon.server.context": ("Context",),
-    "antiphon.server.dispatch": ("Middleware", "Proceed"),
+    "antiphon.server.middleware": ("Middleware", "Proceed"),
     "antiphon.shapes": ("Email", "Format", "Header", "Several", "Url"),
     "antiphon.stores.memory": ("MemoryStore",),
     "antiphon.stores.redis": ("RedisStore",),

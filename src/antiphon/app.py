@@ -8,7 +8,7 @@ from antiphon import eras, loading
 from antiphon.http.exchange import Application
 from antiphon.server.dispatch import Principal, Service
 from antiphon.server.mounts import LocalMount, Mount
-from antiphon.transports.asgi import MAX_BODY, MAX_REQUESTS, Endpoint, check_reach
+from antiphon.transports.asgi import MAX_BODY, MAX_REQUESTS, Endpoint
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ class Server(Service):
             raise ValueError(f"run() takes 'stdio' or 'http', got {transport!r}")
         if workers < 1:
             raise ValueError("workers must be at least 1")
+        from antiphon.transports.local_endpoint import check_reach  # the server may run on standard streams
+
         check_reach(self, host, workers)
         options: dict[str, Any] = {
             "path": path,

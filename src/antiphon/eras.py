@@ -48,9 +48,13 @@ def asgi(
     **options: Any,
 ) -> "Endpoint":
     """The ASGI application of a service; further options are those of Endpoint."""
-    from antiphon.transports.asgi import Endpoint, LocalEndpoint  # a client needs none of it
+    from antiphon.transports.asgi import Endpoint  # a client needs none of it
 
-    endpoint = Endpoint if service.elsewhere is None or not service.elsewhere.is_local else LocalEndpoint
+    endpoint = Endpoint
+    if service.elsewhere is not None and service.elsewhere.is_local:
+        from antiphon.transports.local_endpoint import LocalEndpoint
+
+        endpoint = LocalEndpoint
     if legacy not in {"sessions", "stateless", "reject"}:
         raise ValueError(f"legacy must be 'sessions', 'stateless' or 'reject', got {legacy!r}")
     fallback = fallback or service.fallback

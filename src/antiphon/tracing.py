@@ -7,7 +7,7 @@ from typing import Any
 
 from antiphon.errors import CannotAsk
 from antiphon.server.context import Context
-from antiphon.server.dispatch import Middleware, Proceed
+from antiphon.server.middleware import Middleware, Proceed
 from antiphon.types import JsonObject
 
 __all__ = ["traced"]

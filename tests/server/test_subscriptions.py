@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from antiphon import Context
-from antiphon.transports import asgi
+from antiphon.transports import asgi, asgi_exchange
 from antiphon.transports.memory import Memory
 from asgi import Http
 from messages import SERVER, SUBSCRIPTION, check_notification, check_reply, request
@@ -164,7 +164,7 @@ async def test_what_belongs_to_other_requests_is_not_told_on_the_stream(full, li
 
 
 async def test_a_quiet_stream_shows_that_it_is_alive(full, listen, monkeypatch):
-    monkeypatch.setattr(asgi, "KEEP_ALIVE", 0.01)
+    monkeypatch.setattr(asgi_exchange, "KEEP_ALIVE", 0.01)
     monkeypatch.setattr(asgi, "PATIENCE", 0.005)
     stream = await listen({"toolsListChanged": True})
     await stream.sends(b"\n\n:\n\n:")

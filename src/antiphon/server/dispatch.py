@@ -1,20 +1,17 @@
 """The Service: what a server offers, and the one place where a request becomes an answer."""
 
 import asyncio
-import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
 from antiphon.errors import (
     CannotAsk,
     InternalError,
-    InvalidParams,
     MissingCapability,
     ProtocolError,
     StateRefused,
@@ -23,23 +20,21 @@ from antiphon.errors import (
 )
 from antiphon.http.exchange import Application, Scope
 from antiphon.oauth.identity import Identity
-from antiphon.rounds.journal import RoundEnds, raw_input_required
+from antiphon.rounds.journal import RoundEnds
 from antiphon.rounds.token import (
     Codec,
     Seal,
     SignedState,
 )
 from antiphon.server.change_log import ChangeLog
-from antiphon.server.completion import completion, read_params
-from antiphon.server.context import Context, context_of, run_of
 from antiphon.server.dialect import MODERN, Dialect
-from antiphon.server.handler import label, told_by
+from antiphon.server.handler import told_by
 from antiphon.server.low_level import raw_route
-from antiphon.server.mounts import Inner, LocalMount, Mount, Mounts
+from antiphon.server.methods import Methods, Route
+from antiphon.server.middleware import Middleware, check_middleware, wrapped
+from antiphon.server.mounts import Mount
 from antiphon.server.protection import Protection
-from antiphon.server.registry import Registry
 from antiphon.server.run import Channel, Run, StepObserver
-from antiphon.server.subscriptions import MAX_URIS
 from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
@@ -49,10 +44,10 @@ from antiphon.stores.store import Store
 from antiphon.tracebacks import from_own_frame
 from antiphon.types import Icon, Implementation, JsonObject
 from antiphon.wire import jsonrpc
-from antiphon.wire.call import Call, unknown_method
+from antiphon.wire.call import unknown_method
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message
-from antiphon.wire.revisions import METHODS, REVISION, SERVER_INFO
+from antiphon.wire.revisions import METHODS, SERVER_INFO
 
 if TYPE_CHECKING:
     from antiphon.server.ladder import Elsewhere, Ladder
@@ -60,22 +55,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("antiphon")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Route: TypeAlias = Callable[[Run], Awaitable[Any]]
-Proceed: TypeAlias = Callable[[Context], Awaitable[Any]]
-
-
-class Middleware(Protocol):
-    """A function around every request: ``async def timed(ctx, proceed): ...; return await proceed(ctx)``."""
-
-    def __call__(self, ctx: Context, proceed: Proceed, /) -> Awaitable[JsonObject]: ...
-
-
 Principal: TypeAlias = Callable[[Scope], Awaitable[str | None] | str | None] | str
 """Says who is authenticated, from the ASGI scope of a request; or the name of the header in which a gateway says it."""
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
-class Service(Registry):
+class Service(Methods):
     """Tools, prompts and resources, and how they answer."""
 
     def __init__(
@@ -103,11 +88,12 @@ class Service(Registry):
         elsewhere: "Elsewhere | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__()
-        if page_size is not None and page_size < 1:
-            raise ValueError("page_size must be at least 1")
-        if list_ttl < 0:
-            raise ValueError("list_ttl must not be negative")
+        super().__init__(
+            instructions=instructions,
+            page_size=page_size,
+            list_ttl=list_ttl,
+            is_private=auth is not None or principal is not None,
+        )
         if max_rounds < 1:
             raise ValueError("max_rounds must be at least 1")
         if ask_timeout is not None and ask_timeout <= 0:
@@ -120,10 +106,7 @@ class Service(Registry):
             website_url=website_url,
             icons=tuple(icons) or None,
         )
-        self.instructions = instructions
         self.auth = auth
-        self.is_private = auth is not None or principal is not None
-        """Whether who asks can matter, so that no cache may share what is listed."""
         self.clock = clock
         self.state: Any = None
         self.shim = shim
@@ -139,7 +122,6 @@ class Service(Registry):
         self.shared_steps: SharedSteps | None = None
         if store is not None:
             self.use_store(store)
-        self.mounts = Mounts()
         self._lifespan = lifespan
         self._life = AsyncExitStack()
         self._starting: asyncio.Lock | None = None
@@ -147,23 +129,10 @@ class Service(Registry):
         self._threads = Threads(threads)
         self._step_threads = Threads(threads)
         self._observers: list[StepObserver] = []
-        self._page_size = page_size
-        self._list_ttl = int(list_ttl * 1000)
         self._meta: JsonObject = {SERVER_INFO: msgspec.to_builtins(self.info)}
         self._encoded_meta = msgspec.Raw(jsonrpc.encode(self._meta))
         self._middleware: list[Middleware] = []
-        self._builtin: dict[str, Route] = {
-            "server/discover": self._discover,
-            "tools/list": self._list_tools,
-            "tools/call": self._call_tool,
-            "prompts/list": self._list_prompts,
-            "prompts/get": self._get_prompt,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
-            "resources/read": self._read_resource,
-            "completion/complete": self._complete_argument,
-            "subscriptions/listen": self._listen,
-        }
+        self._builtin: dict[str, Route] = self._methods()
         self._routes: dict[str, Route] = dict(self._builtin)
         self.elsewhere = elsewhere
         """Where people are asked whom a client cannot ask."""
@@ -175,12 +144,7 @@ class Service(Registry):
 
     def middleware(self, function: Middleware) -> Middleware:
         """Put a function around every request; the first registered is the outermost."""
-        try:
-            inspect.signature(function).bind(None, None)
-        except TypeError:
-            raise TypeError(
-                f"{label(function)} must take a Context and proceed: async def timed(ctx, proceed)"
-            ) from None
+        check_middleware(function)
         self._middleware.append(function)
         self._route()
         return function
@@ -401,162 +365,23 @@ class Service(Registry):
             whole["_meta"] = dict(self._meta) if self._middleware else self._encoded_meta
         return whole
 
-    # --- mounts ---------------------------------------------------------------------------------------------------
-
     def add_mount(self, mount: Mount) -> None:
-        """Offer what another server offers; before anything is served."""
         if self._running:
             raise RuntimeError("mount() comes before the server is served")
-        self.mounts.check(mount.prefix)
-        if isinstance(mount, LocalMount):
-            _check_cycle(self, mount.server)
-            taken = self.names()
-            for kind, names in mount.server.names().items():
-                mount.check_free(kind, names, taken[kind])
-        self.mounts.add(mount)
-
-    def names(self) -> dict[str, list[str]]:
-        taken = super().names()
-        for mount in self.mounts.local():
-            for kind, names in mount.server.names().items():
-                taken[kind] += [mount.named(kind, name) for name in names]
-        return taken
-
-    def functions(self) -> Iterator[Callable[..., Any]]:
-        yield from super().functions()
-        for mount in self.mounts.local():
-            yield from mount.server.functions()
-
-    def function_of(self, method: str, name: str) -> Callable[..., Any] | None:
-        own = super().function_of(method, name)
-        if own is not None:
-            return own
-        for mount in self.mounts.local():
-            inner = name if method == "resources/read" else mount.inner_name(name)
-            found = None if inner is None else mount.server.function_of(method, inner)
-            if found is not None:
-                return found
-        return None
-
-    def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
-        own, params = super().scopes_for(message), message.get("params")
-        return self.mounts.scopes_for(message, params) if not own and self.mounts and type(params) is dict else own
-
-    @property
-    def features(self) -> set[str]:
-        if not self.mounts:
-            return self._features
-        return self._features.union(*(mount.features for mount in self.mounts))
-
-    async def ready(self, call: Call) -> None:
-        """Find out what is mounted, before the client of this call is told what there is."""
-        await self.mounts.ready(call)
+        super().add_mount(mount)
 
     async def route(self, run: Run) -> JsonObject:
         """Answer a request that came to the server that this one is mounted in."""
         result: JsonObject = await self._routes[run.call.method](run)
         return result
 
-    # --- the methods ----------------------------------------------------------------------------------------------
-
-    async def _discover(self, run: Run) -> JsonObject:
-        await self.ready(run.call)
-        result: JsonObject = {"supportedVersions": [REVISION], "capabilities": self.capabilities()}
-        if self.mounts.info is not None:
-            result["_meta"] = {SERVER_INFO: self.mounts.info}
-        instructions = self.mounts.instructions(self.instructions)
-        if instructions is not None:
-            result["instructions"] = instructions
-        return result
-
-    async def _list_tools(self, run: Run) -> JsonObject:
-        if any(self._client_needs.values()):
-            return {**await self._listed_tools(run, self._hidden_from(run.call.capabilities)), "cacheScope": "private"}
-        return await self._listed_tools(run)
-
-    async def _listed_tools(self, run: Run, hidden: Container[str] = ()) -> JsonObject:
-        return await self._list(run, "tools", "name", (entry.tool for entry in self._tools.values()), hidden)
-
-    async def _list_prompts(self, run: Run) -> JsonObject:
-        return await self._list(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
-
-    async def _list_resources(self, run: Run) -> JsonObject:
-        return await self._list(run, "resources", "uri", (entry.resource for entry in self._resources.values()))
-
-    async def _list_templates(self, run: Run) -> JsonObject:
-        found = (entry.resource for entry in self._templates.values())
-        return await self._list(run, "resourceTemplates", "uriTemplate", found)
-
-    def _call_tool(self, run: Run) -> Awaitable[Any]:
-        entry = self._tools.get(run.call.name)
-        return self.mounts.call(run) if entry is None else entry.call(run)
-
-    def _get_prompt(self, run: Run) -> Awaitable[Any]:
-        entry = self._prompts.get(run.call.name)
-        return self.mounts.call(run) if entry is None else entry.get(run)
-
-    def _read_resource(self, run: Run) -> Awaitable[Any]:
-        if self.mounts and not self.offers("resources/read", run.call.name):
-            return self.mounts.call(run)
-        static = self._resources.get(run.call.name)
-        entry, variables = (static, {}) if static is not None else self._template_for(run.call.name)
-        return entry.read(run, variables)
-
-    async def _complete_argument(self, run: Run) -> JsonObject:
-        params = read_params(run.call.params)
-        known = self._prompts if params.ref.type == "ref/prompt" else self._templates
-        entry = known.get(params.target)
-        if entry is None and params.ref.type == "ref/resource" and params.target in self._resources:
-            return completion([])
-        if entry is None and self.mounts:
-            elsewhere = await self.mounts.complete(run, params.target)
-            if elsewhere is not None:
-                return elsewhere
-        if entry is None:
-            raise InvalidParams(f"Nothing to complete: {params.target} is not known")
-        if params.argument.name not in entry.options:
-            raise InvalidParams(f"{params.target} has no argument {params.argument.name!r}")
-        completer = self._completers.get((params.target, params.argument.name))
-        if completer is None:
-            typed = params.argument.value.lower()
-            options = entry.options[params.argument.name]
-            return completion([item for item in options if item.lower().startswith(typed)])
-        known_arguments: JsonObject = {} if params.context is None else dict(params.context.arguments)
-        return await completer.suggest(run, params.argument.value, known_arguments)
-
-    async def _listen(self, run: Run) -> JsonObject:
-        wanted = run.call.params.get("notifications")
-        found = wanted.get("resourceSubscriptions") if type(wanted) is dict else None
-        uris = {uri for uri in found[:MAX_URIS] if type(uri) is str} if self.mounts and type(found) is list else ()
-        stops = [self.mounts.watch(run.call, uri) for uri in uris]
-        try:
-            return await self.subscriptions.listen(run, self.features)
-        finally:
-            for stop in stops:
-                stop()
-
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _cache(self) -> JsonObject:
-        return {"ttlMs": self._list_ttl, "cacheScope": "private" if self.is_private else "public"}
-
-    async def _list(
-        self, run: Run, kind: str, key: str, items: Iterable[object], hidden: Container[str] = ()
-    ) -> JsonObject:
-        def own(cursor: object) -> JsonObject:
-            return self._page(kind, key, items, cursor, self._page_size, hidden=hidden)
-
-        page = await self.mounts.listed(run, own) if self.mounts else own(run.call.params.get("cursor"))
-        if self.mounts.info is not None:
-            page["_meta"] = {SERVER_INFO: self.mounts.info}
-        return deepcopy(page) if self._middleware else page  # a middleware may change what it sees
-
-    async def _relays(self, call: Call) -> bool:
-        """Whether a mounted server gave the state of this call, and reads it itself."""
-        return not self.offers(call.method, call.name) and await self.mounts.relays(call)
-
     def _route(self) -> None:
-        self._routes = {method: self._wrapped(self._laddered(method, route)) for method, route in self._builtin.items()}
+        self._routes = {
+            method: wrapped(self._laddered(method, route), self._middleware, self._completed)
+            for method, route in self._builtin.items()
+        }
 
     def _descend(self, elsewhere: "Elsewhere") -> None:
         """Ask people there whom their clients cannot ask."""
@@ -572,39 +397,6 @@ class Service(Registry):
     def _laddered(self, method: str, route: Route) -> Route:
         asks = method in METHODS and METHODS[method].asks
         return self._ladder.around(route) if self._ladder is not None and asks else route
-
-    def _wrapped(self, inner: Route) -> Route:
-        """A route with all middleware around it; they see whole results."""
-        if not self._middleware:
-            return inner
-
-        async def innermost(ctx: Context) -> Any:
-            run = run_of(ctx)
-            run.check_awaited(may_wait=True)
-            try:
-                return self._completed(run, await inner(run))
-            except RoundEnds:
-                return run.server.asking(run)
-
-        outer: Proceed = innermost
-        for middleware in reversed(self._middleware):
-            outer = _around(middleware, outer)
-
-        async def outermost(run: Run) -> Any:
-            run.task = asyncio.current_task()
-            try:
-                result = await outer(context_of(run))
-            except asyncio.CancelledError as fault:
-                signal = None if run.settling is None else run.settling.heard(fault)
-                if signal is None:
-                    raise
-                raise signal from None
-            run.check_awaited()
-            if result.get("resultType") == "input_required" and not _is_same_round(result, run.asking):
-                run.ask_by_returning(raw_input_required(result))
-            return result
-
-        return outermost
 
 
 def as_error(fault: BaseException, run: Run | None) -> ProtocolError:
@@ -629,25 +421,5 @@ def as_error(fault: BaseException, run: Run | None) -> ProtocolError:
     raise fault
 
 
-def _check_cycle(outer: Service, inner: Inner) -> None:
-    """ValueError if a server would serve itself."""
-    if inner is outer:
-        raise ValueError(f"{outer.info.name!r} cannot be mounted here: it would serve itself")
-    for mount in inner.mounts.local():
-        _check_cycle(outer, mount.server)
-
-
 def _facts(run: Run | None) -> dict[str, object] | None:
     return None if run is None else run.facts("error")
-
-
-def _around(middleware: Middleware, proceed: Proceed) -> Proceed:
-    def route(ctx: Context) -> Awaitable[Any]:
-        return middleware(ctx, proceed)
-
-    return route
-
-
-def _is_same_round(result: JsonObject, asking: JsonObject | None) -> bool:
-    """Whether a result that came through middleware is the one that the server made."""
-    return asking is not None and result.get("requestState") == asking.get("requestState")

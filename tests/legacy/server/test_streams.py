@@ -10,7 +10,7 @@ from antiphon import CannotAsk, Context, MemoryStore, Server
 from antiphon.legacy.server import exchange as exchanges
 from antiphon.legacy.server import reply_stream
 from antiphon.stores import StoreError
-from antiphon.transports import asgi
+from antiphon.transports import asgi, asgi_exchange
 from client.until import until
 
 from .driver import Client, accept, notification, request, text_of, tool_call
@@ -255,7 +255,7 @@ async def test_an_event_that_never_was_is_refused_or_not_looked_at(app, client, 
 
 
 async def test_a_quiet_stream_shows_that_it_is_alive(client, monkeypatch):
-    monkeypatch.setattr(asgi, "KEEP_ALIVE", 0.02)
+    monkeypatch.setattr(asgi_exchange, "KEEP_ALIVE", 0.02)
     monkeypatch.setattr(asgi, "PATIENCE", 0.01)
     stream = client.listen()
     await stream.until(lambda: stream.body.count(b":\n\n") >= 3)
@@ -585,7 +585,7 @@ async def test_a_call_that_asks_when_its_connection_is_gone_cannot(app, client, 
 
 
 async def test_a_connection_is_kept_alive_while_a_person_thinks(client, monkeypatch):
-    monkeypatch.setattr(asgi, "KEEP_ALIVE", 0.02)
+    monkeypatch.setattr(asgi_exchange, "KEEP_ALIVE", 0.02)
     monkeypatch.setattr(asgi, "PATIENCE", 0.01)
     call = client.tool("ask")
     question = await call.next_message()
@@ -597,7 +597,7 @@ async def test_a_connection_is_kept_alive_while_a_person_thinks(client, monkeypa
 
 
 async def test_a_stream_is_kept_alive_while_its_handler_works(app, client, gate, monkeypatch):
-    monkeypatch.setattr(asgi, "KEEP_ALIVE", 0.02)
+    monkeypatch.setattr(asgi_exchange, "KEEP_ALIVE", 0.02)
     monkeypatch.setattr(asgi, "PATIENCE", 0.01)
     call = client.tool("work")
     await call.next_message()

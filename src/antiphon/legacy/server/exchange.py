@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from antiphon.transports.asgi import Exchange, Fields
+from antiphon.transports.asgi_exchange import Exchange, Fields
 
 SESSION: Final = b"mcp-session-id"
 ENDING: Final = 1.0

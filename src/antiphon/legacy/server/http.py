@@ -18,7 +18,7 @@ from antiphon.server.dispatch import Service
 from antiphon.server.run import Channel
 from antiphon.stores.store import StoreError
 from antiphon.transports.admission import Accepts, read_accept
-from antiphon.transports.asgi import Fields
+from antiphon.transports.asgi_exchange import Fields
 from antiphon.wire import headers as http
 from antiphon.wire import jsonrpc
 from antiphon.wire.headers import RawHeaders
