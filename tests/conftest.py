@@ -17,8 +17,8 @@ from asgi import DEADLINE, Http
 from messages import check_notification, check_reply, request
 
 # The everyday run tries fewer examples; `make heavy` tries the full number with --hypothesis-profile=thorough.
-settings.register_profile("everyday", max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thorough", max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("everyday", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("everyday")
 
 

@@ -73,8 +73,8 @@ class ToolEntry:
             self._read, schema, told = _copied(raw.read), raw.schema, describe(function)[0]
             self._whole, self._known = _raw_parameters(function, schema, self.handler.hidden)
         self._headers = header_params(schema)
-        self._holds = input_schema is not None or _may_hold_more(function, schema)
         self._output: Shape | None = raw_shape(output_schema) if output_schema else _output_of(function)
+        self._holds = _may_ask(self.handler) and (input_schema is not None or _may_hold_more(function, schema))
         self.tool = typed(
             Tool,
             function,
@@ -247,6 +247,12 @@ def _output_of(function: Callable[..., Any]) -> Shape | None:
         return shape_of(hint, output=True)
     except TypeError as fault:
         raise TypeError(f"{label(function)}: the return annotation makes no JSON Schema: {fault}") from None
+
+
+def _may_ask(handler: Handler) -> bool:
+    """Whether a tool may need a token: not if it has no Context, and its annotation says that it returns data."""
+    hint = hints_of(handler.function).get("return", Any)
+    return not handler.is_plain or not {Any, object, InputRequired}.isdisjoint({hint, *get_args(hint)})
 
 
 def _is_content(hint: Any) -> bool:
