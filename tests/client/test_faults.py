@@ -923,7 +923,7 @@ acknowledge(read()["id"]); read(); refuse(); sys.stdin.read()
 """
     async with soon(20), Client(ChildLink(python(LOGS + REFUSED + code))) as client:
         listening = asyncio.ensure_future(anext(client.subscribe(tools=True)))
-        await until(lambda: [inbox for inbox in client._link._process.inboxes.values() if inbox.understood])
+        await until(lambda: [each for each in client._link._process.waiting.values() if each.understood])
         with pytest.raises(Refused, match="too long"):
             await client.call_tool("x")
         assert not listening.done()

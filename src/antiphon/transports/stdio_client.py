@@ -63,21 +63,21 @@ class ChildLink(SessionLink):
     ) -> JsonObject:
         del headers  # 2026-07-28, basic/transports/stdio: there is no header layer
         process = await self._living()
-        inbox = Inbox(message, on_notification)
-        process.inboxes[inbox.id] = inbox
+        incoming = Incoming(message, on_notification)
+        process.waiting[incoming.id] = incoming
         replied = False
         try:
             process.send(message)
-            reply = await inbox.reply()
+            reply = await incoming.reply()
             replied = True
             return reply
         finally:
-            del process.inboxes[inbox.id]
+            del process.waiting[incoming.id]
             if not replied:
-                process.pass_on(inbox)
+                process.pass_on(incoming)
             if not replied and process.hears:
                 # basic/transports/stdio, Cancellation: there is no stream to close, so say it.
-                process.send(notification("notifications/cancelled", {"requestId": inbox.id}))
+                process.send(notification("notifications/cancelled", {"requestId": incoming.id}))
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -145,7 +145,7 @@ class ChildLink(SessionLink):
         await ended.close()
 
 
-class Inbox:
+class Incoming:
     """What comes back for one request: its notifications, then its reply."""
 
     __slots__ = ("_answered", "_fault", "_messages", "_tell", "_waiter", "id", "mark", "understood")
@@ -208,7 +208,7 @@ class Process(asyncio.SubprocessProtocol):
     def __init__(
         self, max_line: int, on_stray_line: OnStrayLine | None, receive: Receive | None = None, lost: Lost | None = None
     ) -> None:
-        self.inboxes: dict[object, Inbox] = {}
+        self.waiting: dict[object, Incoming] = {}
         self.hand_to(receive, lost)
         self.fault: CallFailed | None = None
         """Why nothing more will come."""
@@ -366,24 +366,24 @@ class Process(asyncio.SubprocessProtocol):
                 return read_messages(line)
         return []
 
-    def pass_on(self, inbox: Inbox) -> None:
+    def pass_on(self, incoming: Incoming) -> None:
         """Give the log messages of a request that was given up to another one."""
-        for message in inbox.logs:
+        for message in incoming.logs:
             self._sort(message)
 
     def _sort(self, message: JsonObject) -> None:
         if message.get("method") == _LOG:
             # It does not name its request: the newest one that listens passes it on.
-            inbox = next((inbox for inbox in reversed(self.inboxes.values()) if inbox.listens), None)
+            incoming = next((incoming for incoming in reversed(self.waiting.values()) if incoming.listens), None)
         else:
-            inbox = self._inbox(message)
-            if inbox is not None:
-                inbox.understood = True
-        if inbox is not None:
-            inbox.put(message)
+            incoming = self._incoming(message)
+            if incoming is not None:
+                incoming.understood = True
+        if incoming is not None:
+            incoming.put(message)
 
-    def _inbox(self, message: JsonObject) -> Inbox | None:
-        """The inbox of a message: by id, by progress token, by subscription."""
+    def _incoming(self, message: JsonObject) -> Incoming | None:
+        """The incoming of a message: by id, by progress token, by subscription."""
         method, params = message.get("method"), _params(message)
         if method is None:
             id_ = message.get("id")
@@ -391,22 +391,24 @@ class Process(asyncio.SubprocessProtocol):
                 return self._not_understood(message)
         elif method == "notifications/progress":
             mark = params.get(PROGRESS_TOKEN)
-            return next((inbox for inbox in self.inboxes.values() if mark is not None and inbox.mark == mark), None)
+            return next(
+                (incoming for incoming in self.waiting.values() if mark is not None and incoming.mark == mark), None
+            )
         elif method == "notifications/cancelled":
             id_ = params.get("requestId")
         else:
             meta = params.get("_meta")
             id_ = meta.get(SUBSCRIPTION_ID) if type(meta) is dict else None
-        return self.inboxes.get(id_) if type(id_) is int else None
+        return self.waiting.get(id_) if type(id_) is int else None
 
-    def _not_understood(self, message: JsonObject) -> Inbox | None:
+    def _not_understood(self, message: JsonObject) -> Incoming | None:
         """The one request that the server can mean with an error that names none (2026-07-28, basic, Error Responses).
 
         None where it may mean several: a request that is answered by mistake may still be carried out.
         """
         error = message["error"]
         if type(error) is dict and error.get("code") in _UNREADABLE:
-            open_ = [inbox for inbox in self.inboxes.values() if not inbox.understood]
+            open_ = [incoming for incoming in self.waiting.values() if not incoming.understood]
             if len(open_) == 1:
                 return open_[0]
         log.warning("the server refused a message and does not say which: %.200r", error)
@@ -415,8 +417,8 @@ class Process(asyncio.SubprocessProtocol):
     def _fail(self, fault: CallFailed) -> None:
         if self.fault is None:
             self.fault = fault
-            for inbox in self.inboxes.values():
-                inbox.fail(fault)
+            for incoming in self.waiting.values():
+                incoming.fail(fault)
             if self._lost is not None:
                 self._lost(fault)
 
