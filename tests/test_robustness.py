@@ -5,14 +5,15 @@ import json
 from typing import Annotated
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Context, Header, Server
 from asgi import Http
+from examples import examples
 from messages import CACHED, NAMED, check_notification, check_reply, headers_for, request, tool_call
 
-EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = examples(100)
 HTTP_STATUSES = {200, 202, 400, 403, 404, 405, 406, 413, 415, 431}
 
 scalars = (

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from antiphon import Accepted, Client, Context, Server
 from antiphon.transports.memory import Memory
+from examples import examples
 
 MANY = 1000
 
@@ -172,4 +172,4 @@ class Conversations(RuleBasedStateMachine):
 
 
 TestConversations = Conversations.TestCase
-TestConversations.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestConversations.settings = examples(40, stateful_step_count=30)

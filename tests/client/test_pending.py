@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import (
@@ -24,6 +24,7 @@ from antiphon import (
     Server,
     Text,
 )
+from examples import examples
 
 from .scripted import ROOTS, YES, Scripted, asks, done, form, refused, sampling, url
 
@@ -293,7 +294,7 @@ def test_a_pending_call_survives_the_way_through_json(pending):
     assert Pending.from_json(Pending.from_json(text).to_json()) == pending
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary() | st.text().map(str.encode) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_what_is_no_pending_call_is_a_clear_error(data):
     with pytest.raises(ValueError, match="pending call|call that can be|needs"):

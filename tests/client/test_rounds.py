@@ -4,10 +4,11 @@ import asyncio
 import gc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Accepted, CallTimeout, Client, Context, Declined, Disconnected, RoundsExceeded, Server
+from examples import examples
 
 from .scripted import YES, Scripted, asks, done, form
 
@@ -246,7 +247,7 @@ async def test_every_leg_has_an_id_of_its_own():
     assert len(set(link.ids)) == 4
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.text(), st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(), st.lists))
 def test_the_state_and_the_arguments_are_repeated_exactly(state, argument):
     link = Scripted(asks(state, key=QUESTION), done())

@@ -14,16 +14,17 @@ from types import SimpleNamespace
 
 import pytest
 import uvicorn
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Context, Server
 from antiphon.http import connection as front
 from antiphon.http.states import Reading, Writing
 from antiphon.transports.serve import SETTINGS
+from examples import examples
 
 DEADLINE = 8
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = examples(60)
 LARGE = 4 << 20
 
 
@@ -1336,7 +1337,7 @@ def test_no_bytes_do_harm(data, mutations, cuts, turns):
     assert said == b"" or said.startswith(b"HTTP/1.1 ")
 
 
-@settings(EXAMPLES, max_examples=25)
+@examples(25)
 @given(st.lists(requests | st.binary(max_size=200), min_size=1, max_size=3).map(b"".join), st.integers(0, 400))
 def test_no_bytes_stop_a_real_server(shared, data, cut):
     with Wire(shared.port) as wire:

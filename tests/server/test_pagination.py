@@ -1,11 +1,12 @@
 """Pagination: long lists in pages, by cursors that mean nothing to the client."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Server
 from antiphon.transports.memory import Memory
+from examples import examples
 from messages import LISTED, check_reply, request
 
 ADD = {
@@ -47,7 +48,7 @@ async def test_every_list_comes_in_pages(method):
     assert [item for items in found for item in items] == everything
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(0, 12), st.integers(1, 14))
 async def test_pages_hold_every_item_once_and_in_order(count, size):
     app = Server("x", page_size=size)

@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Optional, T
 
 import annotated_types as at
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 from pydantic import BaseModel
 
 from antiphon.shapes import Email, Mismatch, Shape, shape_of, signature_of
+from examples import examples
 
 
 class Colour(enum.Enum):
@@ -115,19 +116,19 @@ def reads_or_mismatches(shape: Shape, value, *, lax):
         assert len(str(problem)) < 5000
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(typed, anything, st.booleans())
 def test_reading_anything_gives_a_value_or_a_mismatch(part, value, lax):
     reads_or_mismatches(shape_of(part[0]), value, lax=lax)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(typed, typed, anything)
 def test_unions_too(one, other, value):
     reads_or_mismatches(shape_of(one[0] | other[0] | decimal.Decimal), value, lax=False)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(st.data(), typed)
 def test_valid_data_round_trips_and_fits_the_schema(data, part):
     type_, values = part
@@ -143,7 +144,7 @@ def test_valid_data_round_trips_and_fits_the_schema(data, part):
     assert json.loads(json.dumps(shape.schema)) == shape.schema
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(typed, st.dictionaries(names, anything) | anything, st.booleans())
 def test_arguments_too(part, arguments, lax):
     def f(a, b, c=1):

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Op
 import annotated_types as at
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.shapes import Email, Form, Format, Mismatch, Several, Url, form_of
+from examples import examples
 
 
 class Region(enum.Enum):
@@ -493,7 +494,7 @@ def answers(schema):
     return st.text(min_size=schema.get("minLength", 0), max_size=schema.get("maxLength"))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), shapes)
 def test_any_form_is_inside_the_subset_and_reads_valid_answers(data, shape):
     form = form_of(shape)
@@ -503,7 +504,7 @@ def test_any_form_is_inside_the_subset_and_reads_valid_answers(data, shape):
     assert form.fill(content) == content
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), shapes)
 def test_any_answer_is_read_or_a_mismatch(data, shape):
     form = form_of(shape)

@@ -6,11 +6,12 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.shapes import Mismatch, raw_shape
 from antiphon.shapes.schema import Shape
+from examples import examples
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -248,7 +249,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(schemas, values)
 def test_any_value_is_read_or_a_mismatch(schema, value):
     shape = raw_shape(schema)

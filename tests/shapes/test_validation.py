@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.shapes import Mismatch, raw_shape
+from examples import examples
 
 DEEP = 60
 """A chain of this many alternatives, two at each level, has more ways than anything could try."""
@@ -179,7 +180,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(parts, parts, values)
 def test_a_value_is_refused_exactly_where_the_validator_refuses_it(part, other, value):
     import jsonschema_rs

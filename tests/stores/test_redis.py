@@ -14,13 +14,14 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from antiphon.stores.redis import RedisStore
 from antiphon.stores.store import Store, StoreError
 from antiphon.testing.contracts import check_store
+from examples import examples
 from redis_server import launch, start_redis, stop
 
 PASSWORD = "hush/%-sesame"
@@ -177,7 +178,7 @@ async def test_what_comes_after_any_well_formed_id_can_be_read(store: RedisStore
 names = st.text(st.characters(codec=None), max_size=40)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(entries=st.dictionaries(names, st.binary(max_size=200), min_size=1, max_size=8))
 def test_any_name_carries_any_bytes(url: str, entries: dict[str, bytes]):
     async def carry() -> None:

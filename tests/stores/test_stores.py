@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import AntiphonError
@@ -21,6 +21,7 @@ from antiphon.stores import MemoryStore, SQLiteStore, Store, StoreError
 from antiphon.stores import sqlite as sqlite_module
 from antiphon.testing import contracts
 from antiphon.testing.contracts import check_store
+from examples import examples
 
 
 class Clock:
@@ -419,7 +420,7 @@ async def outcome(store: Store, step: tuple, ids: list[str]) -> object:
     raise AssertionError(step)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(STEPS, max_size=30))
 def test_both_stores_tell_the_same_story(steps: list[tuple]):
     async def tell(directory: str) -> None:

@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import InvalidParams, InvalidRequest, ParseError, ResourceNotFound
 from antiphon.wire import jsonrpc
+from examples import examples
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "x", "params": {}}
 json_values = st.recursive(
@@ -150,7 +151,7 @@ def any_json(draw, levels):
     return blank + "{" + ",".join(f"{draw(blanks)}{draw(strings)}{draw(blanks)}:{part}" for part in parts) + "}"
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(any_json(3), strings, blanks)
 def test_every_text_is_judged_as_a_reader_of_every_byte_would(text, key, blank):
     body = f"{{{key}{blank}:{text}}}".encode()

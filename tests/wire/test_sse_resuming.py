@@ -4,10 +4,11 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.wire.sse import LONGEST_WAIT, Events
+from examples import examples
 
 LIMIT = 1024
 
@@ -61,7 +62,7 @@ IDS = st.text(st.characters(min_codepoint=0x20, exclude_characters="\x7f", exclu
 NEWLINES = st.sampled_from(["\n", "\r\n", "\r"])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     events=st.lists(
         st.tuples(st.none() | IDS, st.none() | st.integers(0, 10**6), st.dictionaries(IDS, IDS)), max_size=5

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Accepted, CallTimeout, Change, Client, Disconnected, PeerBroken, Refused, Root
@@ -14,6 +14,7 @@ from antiphon.legacy.client.link import LegacyLink
 from antiphon.transports.http_client import HttpLink
 from client.hostile import END, STREAM, answer, chunk
 from client.until import until
+from examples import examples
 
 from .old_http import OldHttp, ask, event, result, stream
 
@@ -544,7 +545,7 @@ LINES = st.sampled_from([b"id: 1", b"id:", b"retry: 1", b"retry: x", b"data:", b
 NONSENSE = st.lists(LINES | st.binary(max_size=20).map(lambda data: b"data: " + data), max_size=8).map(b"\n".join)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(nonsense=NONSENSE, end=st.booleans())
 async def test_whatever_a_stream_says_the_call_ends_and_nothing_is_left(nonsense, end):
     async def post(server, message, writer):

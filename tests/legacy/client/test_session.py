@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Accepted, Change, Client, Context, Disconnected, PeerBroken, Refused, Root, Server
 from client.until import until
+from examples import examples
 
 from .old import WELCOME, Error, Old, form, text
 
@@ -365,7 +366,7 @@ MESSAGES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(garbage=st.lists(MESSAGES, max_size=6))
 async def test_whatever_an_old_server_says_the_call_ends_and_nothing_is_left(garbage):
     async def call(server, message):

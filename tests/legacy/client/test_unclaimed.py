@@ -3,12 +3,13 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Accepted, Client, Disconnected
 from antiphon.transports.link import Caller
 from client.until import until
+from examples import examples
 
 from .old import Old, form, text
 from .old_http import OldHttp, answer, ask, event, result, stream
@@ -387,7 +388,7 @@ PLANS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(plans=PLANS, thinking=TURNS, fails=st.booleans())
 async def test_every_question_gets_one_response_and_every_call_that_is_not_left_ends(plans, thinking, fails):
     async def call(server, message):

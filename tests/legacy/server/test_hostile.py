@@ -4,15 +4,16 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Context, Server
+from examples import examples
 
 from .driver import LATEST, REVISIONS, SESSION, Client, accept, initialize, request, tool_call
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-LESS = settings(FEW, max_examples=25)
+FEW = examples(60)
+LESS = examples(25)
 
 scalars = (
     st.none()
