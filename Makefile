@@ -10,6 +10,8 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + max(2, os.cpu_count() or 2
 .DEFAULT_GOAL := help
 .PHONY: help demo test heavy check conformance bench docs fuzz chaos coverage dist lock clean chromium nginx
 
+# Hundreds of processes import the package in a run of the tests: they share its compiled modules.
+unexport PYTHONDONTWRITEBYTECODE
 # The browser for the tests of pages, unless one of these names is on the PATH: make heavy CHROMIUM=/path/to/chromium
 export CHROMIUM
 
