@@ -20,6 +20,10 @@ class Protection(Protocol):
         """Note the path of the endpoint below its mount: challenges name metadata that is surely served."""
         ...
 
+    def recall(self, headers: RawHeaders) -> Identity | None:
+        """Return who makes a request with these headers if that is known without looking; None if it is not."""
+        ...
+
     async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
         """Return who makes a request with these headers; raise Unauthorized if they do not say.
 

@@ -107,7 +107,7 @@ class Endpoint:
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
-        if self._auth is not None and "/.well-known/oauth-protected-resource" in scope["path"]:
+        if self._auth is not None and scope["path"] != self._path and _METADATA in scope["path"]:
             await self._show_metadata(scope, send)
             return
         if self._fallback is not None and not self._is_ours(scope):
@@ -141,7 +141,9 @@ class Endpoint:
             # Who calls is known before the body is read.
             identity = None
             if self._auth is not None:
-                identity = await self._auth.identify(scope["method"], headers, self.service.store)
+                identity = self._auth.recall(headers)
+                if identity is None:
+                    identity = await self._auth.identify(scope["method"], headers, self.service.store)
             if accepts is _NO_POST:
                 dialect = self.dialect
             else:
@@ -376,5 +378,6 @@ class Endpoint:
                 raise fault from None
 
 
+_METADATA = "/.well-known/oauth-protected-resource"
 _NO_POST = Accepts(json=False, stream=True)
 _REVISION = REVISION.encode()

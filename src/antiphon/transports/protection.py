@@ -134,18 +134,25 @@ class Protected:
         """Note the path of the endpoint below its mount, for challenges that name metadata that is surely served."""
         self.metadata_url = served_metadata_url(self.resource, path)
 
+    def recall(self, headers: RawHeaders) -> Identity | None:
+        """Return who makes a request if its token was verified a short while ago and needs no proof."""
+        authorization = headers.get(b"authorization")
+        if authorization is None:
+            return None
+        # Remembered by digest: a copy of the memory gives no token away.
+        known = self._known.get(hashlib.sha256(authorization).digest())
+        return known.identity if known is not None and known.bound_to is None and time.time() < known.until else None
+
     async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
         """Return who makes a request; Unauthorized, with a challenge, if its token does not say that."""
         authorization = headers.get(b"authorization")
         if authorization is None:
             raise self.unauthorized()
-        # Remembered by digest: a copy of the memory gives no token away.
         digest = hashlib.sha256(authorization).digest()
         known = self._known.get(digest)
-        if known is not None and time.time() < known.until:
-            if known.bound_to is not None:
-                token = authorization.decode("latin-1").strip().partition(" ")[2].strip()
-                await self._check_proof(verb, headers, token, known.bound_to, store)
+        if known is not None and known.bound_to is not None and time.time() < known.until:
+            token = authorization.decode("latin-1").strip().partition(" ")[2].strip()
+            await self._check_proof(verb, headers, token, known.bound_to, store)
             return known.identity
         scheme, _, token = authorization.decode("latin-1").strip().partition(" ")
         token = token.strip()
