@@ -18,7 +18,7 @@ from antiphon.cli.files import OWNER_ONLY, replace
 from antiphon.cli.serve import load_server, parse_server
 from antiphon.cli.target import ServerTarget, header_option, read_headers, read_target
 from antiphon.config import jsonc
-from antiphon.config.hosts import HOSTS, Host, entry, user_file
+from antiphon.config.hosts import HOSTS, HostProgram, entry, user_file
 from antiphon.config.servers import here, read_text, split
 from antiphon.errors import ConfigUnusable
 from antiphon.escaping import visible
@@ -141,7 +141,9 @@ def _variables(given: tuple[str, ...]) -> dict[str, str]:
     return variables
 
 
-def _entry(program: Host, server: ServerTarget, env: dict[str, str], headers: dict[str, str]) -> tuple[JsonObject, str]:
+def _entry(
+    program: HostProgram, server: ServerTarget, env: dict[str, str], headers: dict[str, str]
+) -> tuple[JsonObject, str]:
     """Return the entry, and what to tell about its command."""
     if server.command is None:
         if env:
@@ -191,7 +193,7 @@ def _absolute(word: str) -> str:
 # --- the file -----------------------------------------------------------------------------------------------------
 
 
-def _file(program: Host, scope: str) -> Path:
+def _file(program: HostProgram, scope: str) -> Path:
     if scope == "user":
         return Path(user_file(program, here()))
     if not program.project:
@@ -199,7 +201,7 @@ def _file(program: Host, scope: str) -> Path:
     return Path.cwd() / program.project
 
 
-def _servers(program: Host, file: Path) -> JsonObject:
+def _servers(program: HostProgram, file: Path) -> JsonObject:
     """Return the servers in a file; fail if the file cannot be understood, and so not be changed."""
     text = _text(file)
     try:
