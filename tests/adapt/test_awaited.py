@@ -5,11 +5,13 @@ import gc
 import json
 import logging
 import sys
+import warnings
 from pathlib import Path
 
 import anyio.from_thread
 import pytest
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 from mcp.types import CreateMessageResult, ElicitResult, ListRootsResult, Root, TextContent
 
 from antiphon import Seal
@@ -244,6 +246,45 @@ async def test_no_signal_ever_stands_for_an_answer(library, answered):
 async def test_a_client_that_cannot_be_asked_is_told_what_is_needed(library, leg, tool, arguments, needed):
     error = await leg(shop(library), tool, arguments, capabilities={})
     assert (error["code"], error["data"], done) == (-32021, {"requiredCapabilities": needed}, [])
+
+
+@pytest.mark.parametrize("tool", ["delete", "purge", "discard", "careless"])
+@pytest.mark.parametrize("answer", [None, {"action": "accept"}, {"action": "accept", "content": {"sure": "yes"}}])
+async def test_with_an_older_client_nothing_runs_without_an_answer_either(library, tool, answer):
+    arguments = {} if tool == "careless" else {"name": "x"}
+
+    async def elicit(_, params):
+        return ElicitResult.model_validate(answer)
+
+    target = getattr(shop(library), "_mcp_server", shop(library))
+    async with Client(target, elicitation_callback=elicit if answer else None, mode="legacy") as client:
+        result = await client.call_tool(tool, arguments)
+        assert result.is_error
+        assert text(result).startswith("The question was not answered: ")
+    assert done == []
+
+
+async def test_an_older_client_without_roots_is_served_as_the_tool_has_it(library):
+    bare, tool, _, _, Context = made(library)
+
+    @tool
+    async def look(ctx: Context) -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                await ctx.session.list_roots()
+            except Exception:
+                return "without roots"
+
+    async with Client(getattr(awaited(bare), "_mcp_server", bare), mode="legacy") as client:
+        assert text(await client.call_tool("look", {})) == "without roots"
+
+
+async def test_an_older_prompt_that_gets_no_answer_is_an_error(library):
+    target = getattr(shop(library), "_mcp_server", shop(library))
+    async with Client(target, mode="legacy") as client:
+        with pytest.raises(MCPError, match="The question was not answered: "):
+            await client.get_prompt("greet", {})
 
 
 async def test_answers_that_were_not_asked_for_are_ignored(library, leg):

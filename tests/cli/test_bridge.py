@@ -76,6 +76,18 @@ async def test_a_conversation_is_recorded(shop, tmp_path):
         assert (await replayed.call_tool("order", {"count": 3})).text == "Ordered 3"
 
 
+async def test_each_of_several_servers_is_recorded_in_a_file_of_its_own(shop, tmp_path):
+    from antiphon.testing.cassette import Player
+
+    tape = str(tmp_path / "tape.json")
+    async with client([SCRIPT, "bridge", f"one={shop}", f"two={shop}", "--record", tape]) as there:
+        assert (await there.call_tool("one_order", {"count": 3})).text == "Ordered 3"
+        assert (await there.call_tool("two_order", {"count": 4})).text == "Ordered 4"
+    for name, count in (("one", 3), ("two", 4)):
+        async with client(Player(tmp_path / f"tape-{name}.json")) as replayed:
+            assert (await replayed.call_tool("order", {"count": count})).text == f"Ordered {count}"
+
+
 def test_names_come_from_the_targets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("wiki.py").write_text("import antiphon")
@@ -97,7 +109,6 @@ def test_names_come_from_the_targets(tmp_path, monkeypatch):
         (["https://a.example/mcp", "--port", "1"], "--port can only be used with --http"),
         (["https://a.example/mcp", "--era", "ancient"], "era must be"),
         (["https://a.example/mcp", "https://b.example/mcp", "--header", "A: b"], "can only be used with one TARGET"),
-        (["https://a.example/mcp", "https://b.example/mcp", "--record", "x"], "can only be used with one TARGET"),
         (["https://a.example/mcp", "--http", "--path", "mcp"], "does not begin with /"),
         (["https://a.example/mcp", "--redis", "nowhere"], "--redis"),
     ],

@@ -186,6 +186,14 @@ def test_a_url_is_written_as_the_host_reads_it_under_the_name_of_its_site(host, 
     assert json.loads(done.stdout) == {HOSTS[host].key: {"acme": {**said, "headers": {"X-Key": "k"}}}}
 
 
+def test_a_url_is_bridged_for_a_host_that_starts_commands_only(home, run):
+    done = run("install", "https://mcp.acme.example/mcp", "--in", "claude-desktop", "--header", "X-Key: k", "--yes")
+    assert "Claude Desktop takes no URL in its file, so the bridge stands between." in done.output
+    (file,) = home.rglob("claude_desktop_config.json")
+    args = ["-m", "antiphon", "bridge", "https://mcp.acme.example/mcp", "--header", "X-Key: k"]
+    assert json.loads(file.read_text())["mcpServers"] == {"acme": {"command": sys.executable, "args": args}}
+
+
 def test_a_command_keeps_its_words_but_files_among_them_are_found_from_any_folder(home, run):
     Path("run.sh").write_text("")
     words = f"{sys.executable} run.sh -y @scope/server --port 80 missing.txt"

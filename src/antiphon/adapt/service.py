@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 from mcp.server.context import ServerRequestContext
@@ -23,7 +23,7 @@ from mcp_types.methods import is_input_required
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from antiphon.adapt.acting import acts_before_asking
-from antiphon.adapt.session import AskingSession, let_fastmcp_ask, runs
+from antiphon.adapt.session import AskingSession, PushingSession, let_fastmcp_ask
 from antiphon.adapt.versions import check_mcp
 from antiphon.errors import CannotAsk, InvalidRequest, ProtocolError, UnstableQuestion
 from antiphon.rounds.journal import raw_input_required
@@ -32,6 +32,7 @@ from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service, as_error
 from antiphon.server.handler import take_end, take_return
 from antiphon.server.run import Channel, Run
+from antiphon.server.tools import error_result
 from antiphon.stores.store import Store
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc
@@ -41,6 +42,8 @@ from antiphon.wire.jsonrpc import Message
 from antiphon.wire.revisions import CLIENT_CAPABILITIES, METHODS, PROGRESS_TOKEN, REVISION, SERVER_INFO, Method
 
 log = logging.getLogger("antiphon")
+
+Next: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 
 def adapt(server: Any, *, seal: Seal | SignedState | Codec | None, store: Store | None) -> None:
@@ -85,7 +88,7 @@ class Adapted(Service):
         self._looked = False
         self._known: dict[str, Callable[..., Any]] = {}
 
-    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: Next) -> Any:
         """The middleware."""
         if not self._looked:
             self._looked = True
@@ -95,39 +98,30 @@ class Adapted(Service):
             return await call_next(ctx)
         run = Run(self, _call(ctx, row), Channel())
         run.task = asyncio.current_task()
+        is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         try:
-            if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                runs[ctx.session] = run
-                return await call_next(ctx)
-            return await self._converse(run, ctx, call_next)
+            if is_modern:
+                return await self._converse(run, ctx, call_next)
+            return await _handled(run, replace(ctx, session=PushingSession(ctx.session, run)), call_next)
         except (ProtocolError, CannotAsk, UnstableQuestion) as fault:
+            if isinstance(fault, CannotAsk) and ctx.method == "tools/call" and not is_modern:
+                return error_result(fault.message)
             error = as_error(fault, run)
             raise MCPError(error.code, error.message, error.data) from None
         finally:
             run.over = True
 
-    async def _converse(
-        self, run: Run, ctx: ServerRequestContext[Any, Any], call_next: Callable[[Any], Awaitable[Any]]
-    ) -> Any:
+    async def _converse(self, run: Run, ctx: ServerRequestContext[Any, Any], call_next: Next) -> Any:
         params = run.call.params
         if params.get("requestState") is not None:
             run.call.principal = self._principal(ctx)
             await self.tokens.open(run, self.store, again=self.observer is not None)
             rest = {name: value for name, value in params.items() if name not in {"requestState", "inputResponses"}}
             params = {**rest, **run.conversation().retried()}
-        result: Any = None
-        try:
-            result = await call_next(replace(ctx, session=AskingSession(ctx.session, run), params=params))
-        except BaseException as fault:  # noqa: BLE001 -- raised again, unless it ends the round
-            take_end(run, fault)
-        else:
-            take_return(run)
-        talk = run.talk
-        if talk is not None and talk.lacking:
-            # The handler may have swallowed it.
-            raise CannotAsk("The client did not declare that it can be asked this", required=talk.lacking)
+        asking = AskingSession(ctx.session, run)
+        result = await _handled(run, replace(ctx, session=asking, params=params), call_next)
         meta: JsonObject = {}
-        if talk is None or not talk.pending:
+        if run.talk is None or not run.talk.pending:
             if not is_input_required(result):
                 return _unshared(result) if run.round > 1 and run.call.row.cached else result
             returned = (
@@ -195,6 +189,21 @@ class Adapted(Service):
         except Exception as fault:  # noqa: BLE001 -- the library tells what the peer learns of it
             reply["error"] = modern_error_data(fault).model_dump(exclude_none=True)
         return 200, jsonrpc.encode(reply)
+
+
+async def _handled(run: Run, ctx: ServerRequestContext[Any, Any], call_next: Next) -> Any:
+    """The handler's result; None if its round ended. CannotAsk if a question got no answer, even if it caught that."""
+    result: Any = None
+    try:
+        result = await call_next(ctx)
+    except BaseException as fault:  # noqa: BLE001 -- raised again, unless it ends the round
+        take_end(run, fault)
+    else:
+        take_return(run)
+    unanswered: CannotAsk | None = getattr(ctx.session, "unanswered", None)
+    if unanswered is not None:
+        raise CannotAsk(unanswered.message, required=unanswered.required)
+    return result
 
 
 def _unshared(result: Any) -> Any:

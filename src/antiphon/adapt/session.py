@@ -2,14 +2,15 @@
 
 import asyncio
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 from mcp.server.session import ServerSession
 from pydantic import BaseModel, ValidationError
 
 from antiphon.adapt.versions import check_fastmcp
+from antiphon.errors import CannotAsk
 from antiphon.rounds.ask import Question, of_wire
 from antiphon.rounds.journal import RoundEnds
 from antiphon.server.run import Run
@@ -17,8 +18,6 @@ from antiphon.shapes import Mismatch, form_of, raw_shape
 from antiphon.types import JsonObject
 
 R = TypeVar("R", bound=BaseModel)
-
-_ASKS = frozenset({"elicitation/create", "roots/list", "sampling/createMessage"})
 
 runs: "WeakKeyDictionary[ServerSession, Run]" = WeakKeyDictionary()
 """The run of a call, by the session that its handler has."""
@@ -32,17 +31,17 @@ def run_of(session: Any) -> Run:
     return run
 
 
-class AskingSession(ServerSession):
-    """A session whose questions are answered by the rounds of a call."""
+class _Session(ServerSession):
+    """The session of a call, in which no exception that a handler may catch stands for an answer."""
+
+    asks: ClassVar[frozenset[str]]
+    """The methods whose answers must not be missing."""
+    unanswered: CannotAsk | None = None
+    """Why the call ends, whatever its handler makes of that."""
 
     def __init__(self, session: ServerSession, run: Run) -> None:  # pyright: ignore[reportMissingSuperCall]
         vars(self).update(vars(session))
         runs[self] = run
-
-    @property
-    def can_send_request(self) -> bool:
-        """A question is always on its way back: with the result that ends the round."""
-        return True
 
     async def send_request(
         self,
@@ -53,18 +52,62 @@ class AskingSession(ServerSession):
         **rest: Any,
     ) -> R:
         wire = request.model_dump(by_alias=True, mode="json", exclude_none=True)
-        if wire["method"] not in _ASKS:
-            return await super().send_request(request, result_type, request_read_timeout_seconds, *more, **rest)
+        send = functools.partial(
+            super().send_request, request, result_type, request_read_timeout_seconds, *more, **rest
+        )
+        if wire["method"] not in self.asks:
+            return await send()
         run = run_of(self)
         in_thread = _is_awaited_by_a_thread()
         run.is_plain = run.is_plain or in_thread
         try:
-            answer: R = await run.ask(_Foreign(wire, result_type))
+            return await self.answer(run, _Foreign(wire, result_type), send)
+        except CannotAsk as fault:
+            self.unanswered = self.unanswered or fault
+            raise
         except asyncio.CancelledError:
             if in_thread:
                 # In a thread, a cancellation is an Exception, which a handler may catch and go on.
                 raise RoundEnds from None
             raise
+
+    async def answer(self, run: Run, question: "_Foreign", send: Callable[[], Awaitable[R]]) -> R:
+        """The answer to a question, which ``send`` would put to the client as the library does."""
+        raise NotImplementedError
+
+
+class AskingSession(_Session):
+    """A session whose questions are answered by the rounds of a call."""
+
+    asks = frozenset({"elicitation/create", "roots/list", "sampling/createMessage"})
+
+    @property
+    def can_send_request(self) -> bool:
+        """A question is always on its way back: with the result that ends the round."""
+        return True
+
+    async def answer(self, run: Run, question: "_Foreign", send: Callable[[], Awaitable[R]]) -> R:
+        del send
+        answer: R = await run.ask(question)
+        return answer
+
+
+class PushingSession(_Session):
+    """The session of an older client, which is asked in the middle of the call.
+
+    A form or page that gets no answer ends the call, as it does with clients of 2026-07-28. Sampling and roots are
+    no consent: a handler that goes on without them may still do so.
+    """
+
+    asks = frozenset({"elicitation/create"})
+
+    async def answer(self, run: Run, question: "_Foreign", send: Callable[[], Awaitable[R]]) -> R:
+        try:
+            answer = await send()
+            question.read(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+        except Exception as fault:  # noqa: BLE001 -- whatever it is, it is no answer
+            self.unanswered = CannotAsk(f"The question was not answered: {fault}", required={})
+            await run.settled().end(self.unanswered, at_once=True)
         return answer
 
 

@@ -58,7 +58,7 @@ def meta_of(call: Call) -> JsonObject:
     }
 
 
-class Connection:
+class OpenLink:
     """An open link, and what the server says of itself."""
 
     def __init__(self, link: Link, call: Call) -> None:
@@ -143,7 +143,7 @@ class Connections:
         self,
         label: str,
         connect: Callable[[], Link],
-        opened: Callable[[Connection, bool], None],
+        opened: Callable[[OpenLink, bool], None],
         *,
         single: bool = False,
     ) -> None:
@@ -151,21 +151,21 @@ class Connections:
         self._connect = connect
         self._opened = opened
         self._single = single
-        self._shared: Connection | None = None
-        self._sessions: dict[bytes, Connection] = {}
-        self._retired: set[Connection] = set()
-        self._opening: dict[bytes, asyncio.Task[Connection]] = {}
+        self._shared: OpenLink | None = None
+        self._sessions: dict[bytes, OpenLink] = {}
+        self._retired: set[OpenLink] = set()
+        self._opening: dict[bytes, asyncio.Task[OpenLink]] = {}
         self._fault: str | None = None
         self._wait = FIRST_WAIT
         self._again = 0.0
         self._reviving: asyncio.Task[None] | None = None
 
     @property
-    def any(self) -> Connection | None:
+    def any(self) -> OpenLink | None:
         """One that is open."""
         return self._shared or next(iter(self._sessions.values()), None)
 
-    async def of(self, call: Call) -> Connection:
+    async def of(self, call: Call) -> OpenLink:
         """The connection for the client of a call; Unreachable if the server is not there."""
         if self._shared is not None:
             return self._shared
@@ -182,9 +182,9 @@ class Connections:
             opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(opening)
 
-    async def _open(self, key: bytes, call: Call) -> Connection:
+    async def _open(self, key: bytes, call: Call) -> OpenLink:
         self._make_room()
-        connection = Connection(self._connect(), call)
+        connection = OpenLink(self._connect(), call)
         try:
             await connection.open()
         except (CallFailed, TimeoutError) as fault:
@@ -209,7 +209,7 @@ class Connections:
         self._opened(connection, was_away)
         return connection
 
-    def lost(self, connection: Connection, why: CallFailed, call: Call) -> Unreachable:
+    def lost(self, connection: OpenLink, why: CallFailed, call: Call) -> Unreachable:
         """Note that a connection broke; the next request makes a new one."""
         if connection is self._shared:
             self._shared = None
@@ -217,7 +217,7 @@ class Connections:
         self._retire(connection)
         return self._down(f"The server {self._label!r} went away before it had answered: {why}", call)
 
-    def _retire(self, connection: Connection) -> None:
+    def _retire(self, connection: OpenLink) -> None:
         self._retired = {one for one in self._retired if not one.is_closed} | {connection}
         connection.retire()
 

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from antiphon.bridge.connections import Connection, Connections, askable, connector, log, meta_of, quietly
-from antiphon.bridge.waiting import WaitingCall, WaitingCalls, relayed
+from antiphon.bridge.connections import Connections, OpenLink, askable, connector, log, meta_of, quietly
+from antiphon.bridge.waiting import HeldCall, HeldCalls, relayed
 from antiphon.client.listening import Change
 from antiphon.errors import (
     CallFailed,
@@ -60,7 +60,7 @@ class Upstream:
         self._label = label or prefix or "upstream"
         self._service = service
         self._connections = Connections(self._label, connect, self._opened, single=single)
-        self._waiting = WaitingCalls(self._go_on)
+        self._waiting = HeldCalls(self._go_on)
         self._features: frozenset[str] | None = None
         self._uris: tuple[set[str], list[Template]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -160,21 +160,21 @@ class Upstream:
         return result
 
     async def _send(
-        self, connection: Connection, call: Call, params: JsonObject, hear: OnNotification | None
+        self, connection: OpenLink, call: Call, params: JsonObject, hear: OnNotification | None
     ) -> JsonObject:
         try:
             return await connection.requests.send(call.method, params, tell=hear, meta=meta_of(call))
         except CallFailed as fault:
             raise self._failed(fault, connection, call) from None
 
-    def _check_headers(self, connection: Connection, call: Call) -> None:
+    def _check_headers(self, connection: OpenLink, call: Call) -> None:
         """streamable-http: the headers that repeat arguments must say the same, as far as the tool is known."""
         mirrored = connection.requests.catalogue.headers.get(call.name)
         arguments = call.params.get("arguments") or {}
         if mirrored and call.headers is not None and call.revision == REVISION and type(arguments) is dict:
             check_params(mirrored, arguments, call.headers)
 
-    def _failed(self, fault: CallFailed, connection: Connection, call: Call) -> ProtocolError:
+    def _failed(self, fault: CallFailed, connection: OpenLink, call: Call) -> ProtocolError:
         """What the client learns of a failed request."""
         if isinstance(fault, Refused) and fault.code is not None:
             about = fault.data if isinstance(fault.data, dict) else {}
@@ -191,7 +191,7 @@ class Upstream:
     # --- old clients ----------------------------------------------------------------------------------------------
 
     async def _drive(
-        self, connection: Connection, call: Call, params: JsonObject, hear: OnNotification | None, push: Push
+        self, connection: OpenLink, call: Call, params: JsonObject, hear: OnNotification | None, push: Push
     ) -> JsonObject:
         """Drive the rounds of a call, and push each question to the client."""
         sent, pause, state = params, FIRST_PAUSE, None
@@ -219,7 +219,7 @@ class Upstream:
     # --- old servers ----------------------------------------------------------------------------------------------
 
     async def _held_round(
-        self, connection: Connection, run: Run, params: JsonObject, hear: OnNotification | None
+        self, connection: OpenLink, run: Run, params: JsonObject, hear: OnNotification | None
     ) -> JsonObject:
         """One round of a call that stays open at the server while a new client answers."""
         call, tokens = run.call, self._service.tokens
@@ -240,7 +240,7 @@ class Upstream:
             return result
         return {**result, "requestState": tokens.sealed(run, result["requestState"].encode())}
 
-    async def _go_on(self, waiting: WaitingCall, answers: JsonObject, hear: OnNotification) -> JsonObject:
+    async def _go_on(self, waiting: HeldCall, answers: JsonObject, hear: OnNotification) -> JsonObject:
         """Give a call that waited its answers."""
         connection = waiting.connection
         params = {**waiting.params, **answers, "requestState": waiting.handle}
@@ -253,7 +253,7 @@ class Upstream:
                 return result
             return await self._wait(connection, waiting.call, waiting.params, result)
 
-    async def _wait(self, connection: Connection, call: Call, params: JsonObject, asks: JsonObject) -> JsonObject:
+    async def _wait(self, connection: OpenLink, call: Call, params: JsonObject, asks: JsonObject) -> JsonObject:
         handle, ttl = asks["requestState"], self._service.tokens.ttl
         name = await self._waiting.hold(connection, call, params, handle, ttl=ttl, store=self._store)
         return {**asks, "requestState": name}
@@ -264,7 +264,7 @@ class Upstream:
 
     # --- changes --------------------------------------------------------------------------------------------------
 
-    def _opened(self, connection: Connection, was_away: bool) -> None:
+    def _opened(self, connection: OpenLink, was_away: bool) -> None:
         """Hear of changes on a new connection, and tell what is new about the server."""
         able = connection.discovery.capabilities
         before, self._features = self._features, frozenset(name for name in _ALL if name in able)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from antiphon.bridge.connections import Connection
+from antiphon.bridge.connections import OpenLink
 from antiphon.errors import Disconnected, InternalError, ProtocolError, StateRefused
 from antiphon.stores.store import Store, StoreError
 from antiphon.transports.link import OnNotification, tell
@@ -34,8 +34,8 @@ LOST: Final = "The call was lost: the instance of the bridge that held it open i
 _decode = msgspec.json.Decoder().decode
 
 
-class WaitingCall(NamedTuple):
-    connection: Connection
+class HeldCall(NamedTuple):
+    connection: OpenLink
     call: Call
     params: JsonObject
     handle: str
@@ -43,24 +43,24 @@ class WaitingCall(NamedTuple):
     end: asyncio.TimerHandle
 
 
-Resume = Callable[[WaitingCall, JsonObject, OnNotification], Awaitable[JsonObject]]
+Resume = Callable[[HeldCall, JsonObject, OnNotification], Awaitable[JsonObject]]
 """Goes on with a call, given the members of the request that answer, and what takes notifications."""
 
 
-class WaitingCalls:
+class HeldCalls:
     """The calls that wait at this instance. ``resume`` gives answers to one of them, wherever it waits."""
 
     def __init__(self, resume: Resume) -> None:
         self._resume = resume
         self._instance = secrets.token_hex(8)
-        self._waiting: dict[str, WaitingCall] = {}
+        self._waiting: dict[str, HeldCall] = {}
         self._store: Store | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._listening: asyncio.Task[None] | None = None
         self._ready: asyncio.Event = asyncio.Event()
 
     async def hold(
-        self, connection: Connection, call: Call, params: JsonObject, handle: str, *, ttl: float, store: Store | None
+        self, connection: OpenLink, call: Call, params: JsonObject, handle: str, *, ttl: float, store: Store | None
     ) -> str:
         """Keep a call until its answers come, ``ttl`` seconds at most; return the name it waits under."""
         if len(self._waiting) >= MOST:
@@ -68,7 +68,7 @@ class WaitingCalls:
             raise InternalError("Too many calls wait for answers: answer or cancel some, and call again")
         name = f"{self._instance}.{secrets.token_hex(8)}"
         end = asyncio.get_running_loop().call_later(ttl, self._abandon, name)
-        self._waiting[name] = WaitingCall(connection, copy.copy(call), params, handle, end)
+        self._waiting[name] = HeldCall(connection, copy.copy(call), params, handle, end)
         connection.hold()
         if store is not None:
             await self._listen(store)
@@ -80,7 +80,7 @@ class WaitingCalls:
             log.info("%s %r waited for too long, and is cancelled", call.call.method, call.call.name)
             call.connection.link.abandon(call.handle, Disconnected("The client did not come back"))
 
-    def _taken(self, name: str) -> WaitingCall | None:
+    def _taken(self, name: str) -> HeldCall | None:
         call = self._waiting.pop(name, None)
         if call is not None:
             call.end.cancel()

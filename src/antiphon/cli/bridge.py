@@ -33,7 +33,10 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9-]+")
 @click.option("--era", default="auto", metavar="ERA", help="The protocol to the server: auto, legacy, or a revision.")
 @click.option("--redis", metavar="URL", help="Share waiting calls and sessions with other instances.")
 @click.option(
-    "--record", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Record what the server says."
+    "--record",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Record what the server says; several servers, each into FILE-name.",
 )
 @http_options
 @click.pass_context
@@ -72,11 +75,10 @@ def bridge_command(
     named = named_targets(targets)
     if header and len(named) > 1:
         raise click.UsageError("--header can only be used with one TARGET: mcp.json has headers for each server")
-    if record is not None and len(named) > 1:
-        raise click.UsageError("--record can only be used with one TARGET")
     server = Server("antiphon-bridge", version=__version__, store=_store(redis))
     for prefix, target in named.items():
-        connect = _connector(target, read_headers(header, target), era, record)
+        file = record.with_stem(f"{record.stem}-{prefix}") if record is not None and len(named) > 1 else record
+        connect = _connector(target, read_headers(header, target), era, file)
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
         address = Address(host=host, port=port, path=path)

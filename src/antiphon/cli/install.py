@@ -18,7 +18,7 @@ from antiphon.cli.files import OWNER_ONLY, replace
 from antiphon.cli.serve import load_server, parse_server
 from antiphon.cli.target import ServerTarget, header_option, read_headers, read_target
 from antiphon.config import jsonc
-from antiphon.config.hosts import HOSTS, Host, entry, user_file
+from antiphon.config.hosts import HOSTS, HostProgram, entry, user_file
 from antiphon.config.servers import here, read_text, split
 from antiphon.errors import ConfigUnusable
 from antiphon.escaping import visible
@@ -141,21 +141,28 @@ def _variables(given: tuple[str, ...]) -> dict[str, str]:
     return variables
 
 
-def _entry(program: Host, server: ServerTarget, env: dict[str, str], headers: dict[str, str]) -> tuple[JsonObject, str]:
+def _entry(
+    program: HostProgram, server: ServerTarget, env: dict[str, str], headers: dict[str, str]
+) -> tuple[JsonObject, str]:
     """Return the entry, and what to tell about its command."""
-    if server.command is None:
+    if server.command is None and program.url:
         if env:
             raise click.UsageError("--env is for a server that is started: one at a URL has its own variables")
-        if not program.url:
-            raise click.UsageError(
-                f"{program.title} starts the servers in its file as commands, and takes no URLs there:"
-                " add the URL in its settings, under Connectors"
-            )
         return entry(program, server.text, {}, headers), ""
     if server.versions:  # a Server of Antiphon: it must load
         load_server(parse_server(server.text))
-    command, why = lasting_command(server.command, prefix=sys.prefix, uvx=shutil.which("uvx"))
+    command, why = lasting_command(
+        server.command or _bridge(server, headers), prefix=sys.prefix, uvx=shutil.which("uvx")
+    )
+    if server.command is None:
+        why += f"\n{program.title} takes no URL in its file, so the bridge stands between."
     return entry(program, command, env, {}), why
+
+
+def _bridge(server: ServerTarget, headers: dict[str, str]) -> list[str]:
+    """Return the command that serves a URL on standard streams."""
+    said = [word for name, value in headers.items() for word in ("--header", f"{name}: {value}")]
+    return [sys.executable, "-m", "antiphon", "bridge", server.text, *said]
 
 
 def lasting_command(command: list[str], *, prefix: str, uvx: str | None) -> tuple[list[str], str]:
@@ -191,7 +198,7 @@ def _absolute(word: str) -> str:
 # --- the file -----------------------------------------------------------------------------------------------------
 
 
-def _file(program: Host, scope: str) -> Path:
+def _file(program: HostProgram, scope: str) -> Path:
     if scope == "user":
         return Path(user_file(program, here()))
     if not program.project:
@@ -199,7 +206,7 @@ def _file(program: Host, scope: str) -> Path:
     return Path.cwd() / program.project
 
 
-def _servers(program: Host, file: Path) -> JsonObject:
+def _servers(program: HostProgram, file: Path) -> JsonObject:
     """Return the servers in a file; fail if the file cannot be understood, and so not be changed."""
     text = _text(file)
     try:

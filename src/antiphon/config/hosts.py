@@ -14,7 +14,7 @@ from antiphon.types import JsonObject
 Scope = Literal["user", "project"]
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
+class HostProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A program that keeps MCP servers in a configuration file."""
 
     title: str
@@ -34,13 +34,15 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Whether $NAME is a variable, as ${NAME} is."""
 
 
-HOSTS: Final[Mapping[str, Host]] = {
-    "claude-code": Host(
+HOSTS: Final[Mapping[str, HostProgram]] = {
+    "claude-code": HostProgram(
         title="Claude Code", user=".claude.json", moved_by="CLAUDE_CONFIG_DIR", project=".mcp.json", types=True
     ),
-    "claude-desktop": Host(title="Claude Desktop", user="Claude/claude_desktop_config.json", base="settings", url=""),
-    "cursor": Host(title="Cursor", user=".cursor/mcp.json", project=".cursor/mcp.json"),
-    "gemini": Host(
+    "claude-desktop": HostProgram(
+        title="Claude Desktop", user="Claude/claude_desktop_config.json", base="settings", url=""
+    ),
+    "cursor": HostProgram(title="Cursor", user=".cursor/mcp.json", project=".cursor/mcp.json"),
+    "gemini": HostProgram(
         title="Gemini CLI",
         user=".gemini/settings.json",
         moved_by="GEMINI_CLI_HOME",
@@ -48,7 +50,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         url="httpUrl",
         dollar=True,
     ),
-    "vscode": Host(
+    "vscode": HostProgram(
         title="VS Code",
         user="Code/User/mcp.json",
         base="settings",
@@ -83,14 +85,14 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
                 return self.path(self.variables.get("XDG_CONFIG_HOME") or str(home / ".config"))
 
 
-def user_file(host: Host, machine: Machine) -> PurePath:
+def user_file(host: HostProgram, machine: Machine) -> PurePath:
     """Return the file of the user's own servers."""
     if host.base == "settings":
         return machine.settings / host.user
     return machine.path(machine.variables.get(host.moved_by) or machine.home) / host.user
 
 
-def project_files(host: Host, machine: Machine) -> Iterator[PurePath]:
+def project_files(host: HostProgram, machine: Machine) -> Iterator[PurePath]:
     """Return where the file of a project may be: in the folder, and in those above it, up to the home folder."""
     folder, home = machine.path(machine.folder), machine.path(machine.home)
     for place in (folder, *folder.parents) if host.project else ():
@@ -105,7 +107,9 @@ def project_of(file: PurePath) -> PurePath:
     return folder.parent if folder.name in {".vscode", ".cursor", ".gemini"} else folder
 
 
-def entry(host: Host, target: str | Sequence[str], env: Mapping[str, str], headers: Mapping[str, str]) -> JsonObject:
+def entry(
+    host: HostProgram, target: str | Sequence[str], env: Mapping[str, str], headers: Mapping[str, str]
+) -> JsonObject:
     """Return the entry that this host needs to reach a server: a URL, or a command to start."""
     if isinstance(target, str):
         kind = {"type": "http"} if host.types else {}

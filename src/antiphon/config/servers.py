@@ -76,11 +76,11 @@ def here(folder: Path | None = None) -> Machine:
     return Machine(platform=sys.platform, variables=os.environ, home=str(Path.home()), folder=str(place))
 
 
-def servers_in(place: str, folder: Path | None = None) -> dict[str, "Entry"]:
+def servers_in(place: str, folder: Path | None = None) -> dict[str, "ServerEntry"]:
     """Return the servers of a file, or those that a host finds in a folder, by name; the nearest of a name counts."""
     machine = here(folder)
     found = [entry for file, project in _files(place, machine) for entry in _entries(file, project, machine)]
-    nearest: dict[str, Entry] = {}
+    nearest: dict[str, ServerEntry] = {}
     for entry in sorted(found, key=lambda each: not each.is_own):
         nearest.setdefault(entry.name, entry)
     return nearest
@@ -147,7 +147,7 @@ def read_text(file: Path) -> str:
         raise ConfigUnusable(f"{file} is not UTF-8") from None
 
 
-def _entries(file: Path, project: str, machine: Machine) -> list["Entry"]:
+def _entries(file: Path, project: str, machine: Machine) -> list["ServerEntry"]:
     text = read_text(file)
     try:
         root = load(text)
@@ -160,7 +160,7 @@ def _entries(file: Path, project: str, machine: Machine) -> list["Entry"]:
     local: object = next((own[name] for name in names if name in own), {})
     inputs = _inputs(root)
     return [
-        Entry(
+        ServerEntry(
             name=name,
             file=file,
             project=project,
@@ -195,7 +195,7 @@ def _inputs(root: Any) -> dict[str, Input]:
 # --- an entry -----------------------------------------------------------------------------------------------------
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What a configuration file says about a server."""
 
     name: str
@@ -276,7 +276,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class _Filling:
     """Fills in the variables of an entry; asks for each input once."""
 
-    def __init__(self, entry: Entry, ask: AskInput) -> None:
+    def __init__(self, entry: ServerEntry, ask: AskInput) -> None:
         self._entry = entry
         self._ask = ask
         self._given: dict[str, str] = {}
