@@ -2,11 +2,11 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
 from antiphon import MemoryStore, Server
-from client.until import until
 from messages import request as modern_request
 
 from .driver import LATEST, REVISIONS, SESSION, Client, initialize, notification, request, text_of, tool_call
@@ -28,13 +28,26 @@ def app():
 
 
 class Clock:
-    """Time that passes when told."""
+    """Time that passes when told, for the event loop's timers too."""
 
     def __init__(self):
         self.now = 1000.0
 
     def __call__(self):
         return self.now
+
+    async def passes(self, seconds):
+        """Let the timers run that are due by then, and what they start."""
+        self.now += seconds
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
 
 
 # --- initialize ---------------------------------------------------------------------------------------------------
@@ -256,10 +269,8 @@ async def test_delete_ends_the_streams_and_calls_of_its_session_and_no_other(app
     await streams[1].finished()
 
 
-async def test_a_session_that_is_not_used_expires():
-    clock = Clock()
-    app = Server("tests", store=MemoryStore(clock=clock))
-    client = Client(app.asgi(session_ttl=10))
+async def test_a_session_that_is_not_used_expires(clock):
+    client = Client(Server("tests", store=MemoryStore(clock=clock)).asgi(session_ttl=10))
     await client.connect()
     clock.now += 9
     assert (await client.post(request("ping"))).status == 200
@@ -267,48 +278,28 @@ async def test_a_session_that_is_not_used_expires():
     assert (await client.post(request("ping"))).status == 404
 
 
-async def test_a_session_that_is_used_does_not(monkeypatch):
-    from antiphon.legacy.server import sessions
-
-    clock = Clock()
-    monkeypatch.setattr(sessions.time, "monotonic", clock)
-    app = Server("tests", store=MemoryStore(clock=clock))
-    client = Client(app.asgi(session_ttl=10))
+async def test_a_session_that_is_used_does_not(clock):
+    client = Client(Server("tests", store=MemoryStore(clock=clock)).asgi(session_ttl=10))
     await client.connect()
     for _ in range(10):
         clock.now += 8
         assert (await client.post(request("ping"))).status == 200
 
 
-class CountingStore(MemoryStore):
-    """Counts how often a session is written."""
-
-    writes = 0
-
-    async def put(self, key, value, *, ttl):
-        self.writes += key.startswith("antiphon:session:")
-        await super().put(key, value, ttl=ttl)
-
-    async def add(self, key, value=b"", *, ttl=None, replacing=None):
-        self.writes += key.startswith("antiphon:session:")
-        return await super().add(key, value, ttl=ttl, replacing=replacing)
-
-
-async def test_a_session_whose_stream_is_open_does_not_expire():
-    store = CountingStore()
-    client = Client(Server("tests", store=store).asgi(session_ttl=0.15))
+async def test_a_session_whose_stream_is_open_does_not_expire(clock):
+    client = Client(Server("tests", store=MemoryStore(clock=clock)).asgi(session_ttl=10))
     await client.connect()
     stream = client.listen()
     await stream.opened()
-    await until(lambda: store.writes > 5)  # three within its time to live
+    for _ in range(10):
+        await clock.passes(6)
     assert (await client.post(request("ping"))).status == 200
     stream.disconnect()
     await stream.finished()
 
 
-async def test_a_session_with_a_call_under_way_does_not_expire():
-    store = CountingStore()
-    app = Server("tests", store=store)
+async def test_a_session_with_a_call_under_way_does_not_expire(clock):
+    app = Server("tests", store=MemoryStore(clock=clock))
     running, open_ = asyncio.Event(), asyncio.Event()
 
     @app.tool
@@ -317,24 +308,41 @@ async def test_a_session_with_a_call_under_way_does_not_expire():
         await open_.wait()
         return "worked"
 
-    client = Client(app.asgi(session_ttl=0.6))
+    client = Client(app.asgi(session_ttl=10))
     await client.connect()
     call = client.tool("work")
     await running.wait()
-    await until(lambda: store.writes > 4)  # two within its time to live
+    for _ in range(10):
+        await clock.passes(6)
     open_.set()
     assert text_of((await call.reply()).message) == "worked"
     assert (await client.post(request("ping"))).status == 200
 
 
-async def test_expired_sessions_are_forgotten():
-    app = Server("tests")
-    endpoint = app.asgi(session_ttl=0.4)
+async def test_expired_sessions_are_forgotten(clock):
+    app = Server("tests", store=MemoryStore(clock=clock))
+    endpoint = app.asgi(session_ttl=10)
     for _ in range(20):
         await Client(endpoint).connect()
     sessions = endpoint.dialect.sessions
-    assert len(sessions) == 20
-    await until(lambda: (len(sessions), len(app.store)) == (0, 0))
+    await clock.passes(9)
+    assert (len(sessions), len(app.store)) == (20, 20)
+    for _ in range(3):
+        await clock.passes(6)
+    assert (len(sessions), len(app.store)) == (0, 0)
+
+
+async def test_a_session_is_not_forgotten_before_the_store_has_dropped_it(clock):
+    app = Server("tests", store=MemoryStore(clock=clock))
+    endpoint = app.asgi(session_ttl=10)
+    await Client(endpoint).connect()
+    clock.now += 0.09
+    await Client(endpoint).connect()
+    # Between the ends of the two, which count as one moment.
+    await clock.passes(9.95)
+    for _ in range(3):
+        await clock.passes(6)
+    assert (len(endpoint.dialect.sessions), len(app.store)) == (0, 0)
 
 
 async def test_when_there_are_too_many_sessions_the_one_unused_for_longest_ends():
@@ -384,11 +392,7 @@ async def test_an_initialize_that_is_refused_ends_no_session():
     assert (await client.post(request("ping"))).status == 200
 
 
-async def test_sessions_that_expired_make_room(monkeypatch):
-    from antiphon.legacy.server import sessions
-
-    clock = Clock()
-    monkeypatch.setattr(sessions.time, "monotonic", clock)
+async def test_sessions_that_expired_make_room(clock):
     endpoint = Server("tests", store=MemoryStore(clock=clock)).asgi(max_sessions=2, session_ttl=10)
     for _ in range(2):
         await Client(endpoint).connect()

@@ -125,6 +125,7 @@ class Sessions:
         self._ttl = ttl
         self._most = most
         self._period = min(ttl / 2, 60.0)
+        self._moments = self._period / 50
         self._writer = secrets.token_hex(6) if shared else ""
         self._used: dict[str, float] = {}
         """When each session was last written from here. The one that was unused here for longest comes first."""
@@ -252,7 +253,7 @@ class Sessions:
         self._used.pop(key, None)
         # The store's own key, and one moment for many: ten thousand sessions need not have more of either.
         now = time.monotonic()
-        if now - self._moment > self._ttl / 100:
+        if now - self._moment > self._moments:
             self._moment = now
         self._used[key] = self._moment
         if self._sweeping is None:
@@ -272,9 +273,10 @@ class Sessions:
             for name in self.busy():
                 if not await self.touch(name):
                     self.ended(name)
-        now = time.monotonic()
+        # A period late: a moment may be before the write that it stands for, and the store drops what has ended later.
+        over = time.monotonic() - self._ttl - self._period
         for key, used in list(self._used.items()):
-            if now - used <= self._ttl:
+            if used >= over:
                 continue
             self._used.pop(key, None)
             with contextlib.suppress(StoreError):
