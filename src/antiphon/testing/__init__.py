@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         AnswerMissing,
         HalfShaped,
         InputRequest,
-        InputRequired,
+        InputRequiredResult,
         InputResponseFixture,
         build_retry_params,
         collect_responses,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from antiphon.testing.http_server import serving
     from antiphon.testing.issuer import Issuer
     from antiphon.testing.replay_safety import Finding, SafetyReport, check_replay_safety
-    from antiphon.testing.servers import Connection, NoFreshInstance
+    from antiphon.testing.servers import NoFreshInstance, ServerUnderTest
     from antiphon.testing.transcript import Recorded
 
 __all__ = [
@@ -33,11 +33,10 @@ __all__ = [
     "AnswerUnscripted",
     "AnswersUnused",
     "Asked",
-    "Connection",
     "Finding",
     "HalfShaped",
     "InputRequest",
-    "InputRequired",
+    "InputRequiredResult",
     "InputResponseFixture",
     "Issuer",
     "McpClient",
@@ -47,6 +46,7 @@ __all__ = [
     "Recorded",
     "SafetyReport",
     "Script",
+    "ServerUnderTest",
     "SyncMcpClient",
     "ToolOutcome",
     "build_retry_params",

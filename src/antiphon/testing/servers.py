@@ -1,4 +1,4 @@
-"""How a test reaches its server: a Connection makes the link, to one instance or to several that take turns.
+"""How a test reaches its server: a ServerUnderTest makes the link, to one instance or to several that take turns.
 
 A target is a Server, a function that makes one, a URL, a command, a server's file, or a Link. A server of another
 library that was given to `antiphon.adapt.awaited` is as good as a Server.
@@ -40,7 +40,7 @@ class NoFreshInstance(AntiphonError):
     """There is no way to make another instance of that server."""
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
+class ServerUnderTest(msgspec.Struct, frozen=True, kw_only=True):
     """How a client for tests reaches its server. Plain data, until a link is made of it."""
 
     target: object
@@ -259,14 +259,14 @@ class Instances(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_here(target: object) -> bool:
     """Return whether a target is a Server of this process, or makes one."""
-    target = _served(target.target if isinstance(target, Connection) else target)
+    target = _served(target.target if isinstance(target, ServerUnderTest) else target)
     return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
 
 
 @asynccontextmanager
 async def instances(target: object, script: Script, observer: StepObserver) -> AsyncGenerator[Instances]:
     """Make instances of a target, with the first one open. The observer is told of the steps of those that are here."""
-    known = target if isinstance(target, Connection) else Connection(target=target)
+    known = target if isinstance(target, ServerUnderTest) else ServerUnderTest(target=target)
     target = _served(known.target)
     if not isinstance(target, Service) and not (callable(target) and is_here(target)):
         is_started_here = not isinstance(target, Link) and not str(target).startswith(("http://", "https://"))
