@@ -20,10 +20,9 @@ if TYPE_CHECKING:
         run_chain_async,
     )
     from antiphon.testing.client import McpClient, PromptOutcome, ReadOutcome, SyncMcpClient, ToolOutcome
-    from antiphon.testing.http_server import serving
     from antiphon.testing.issuer import Issuer
     from antiphon.testing.replay_safety import Finding, SafetyReport, check_replay_safety
-    from antiphon.testing.servers import NoFreshInstance, ServerUnderTest
+    from antiphon.testing.servers import NoFreshInstance, ServerUnderTest, serving
     from antiphon.testing.transcript import Recorded
 
 __all__ = [
@@ -60,7 +59,7 @@ __all__ = [
 
 # A name is loaded when it is first used, from the first of these modules that has it. Each imports those before it, so
 # that nothing is loaded in vain: the functions over JSON need no client.
-_HOMES = ("chain", "answers", "transcript", "servers", "replay_safety", "client", "http_server", "issuer")
+_HOMES = ("chain", "answers", "transcript", "servers", "replay_safety", "client", "issuer")
 
 
 def __getattr__(name: str) -> object:
