@@ -21,9 +21,9 @@ from rich.terminal_theme import TerminalTheme
 
 from antiphon import Inbox, MemoryStore
 from antiphon.inbox.rows import Row
-from antiphon.testing.http_server import serving
 from antiphon.testing.report import html
 from antiphon.testing.report.terminal import ReportPrinter
+from antiphon.testing.servers import serving
 from antiphon.testing.suite.loading import load
 from antiphon.testing.suite.model import Summary
 from antiphon.testing.suite.runner import run

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from antiphon import Accepted, CallFailed, Client, Declined, Root
-from antiphon.testing import Connection
+from antiphon.testing import ServerUnderTest
 from antiphon.transports.link import Around
 from asgi import DEADLINE, Exchange
 
@@ -545,7 +545,7 @@ IN_ORDER = [said for said in SPOKEN if said.params.get("name") != "all_at_once"]
 async def test_what_a_client_says_in_memory_is_as_committed(name: str, era: str, kept: Any) -> None:
     talk, answers = (SPOKEN, CONVERSING[1]) if name == "conversing" else TALKS[name]
     transcript = Transcript()
-    link = Connection(target=load(name).app, era=ERAS[era]).link()
+    link = ServerUnderTest(target=load(name).app, era=ERAS[era]).link()
     await converse(Noting(link, transcript), era, talk, answers, transcript)
     kept(f"memory-{name}-{era}", transcript)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from antiphon import Accepted, Client, Context, Inbox, InputNeeded, MemoryStore, Server
-from antiphon.testing.http_server import serving
+from antiphon.testing.servers import serving
 from browser import PHONE, browser, overflow
 
 from .questions import BIDI, EVERY_ANSWER, HOSTILE, LOOK, MARKUP, WHERE, WRITE, form

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon import Accepted, Browser, Client, Context, Inbox, MemoryStore, Server
-from antiphon.testing.http_server import serving
+from antiphon.testing.servers import serving
 from browser import browser
 
 pytestmark = pytest.mark.heavy

@@ -34,7 +34,7 @@ from antiphon import (
     TicketUnknown,
     TicketWithdrawn,
 )
-from antiphon.testing.http_server import serving
+from antiphon.testing.servers import serving
 from redis_server import start_redis
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from antiphon import Accepted, Browser, Client, Context, Inbox, MemoryStore, Server
-from antiphon.testing.http_server import serving
+from antiphon.testing.servers import serving
 from antiphon.transports.memory import Memory
 from messages import headers_for, request
 

@@ -11,7 +11,7 @@ from antiphon import Client, Context, Inbox, InputNeeded, MemoryStore, Seal, Ser
 from antiphon.inbox import notify as notify_module
 from antiphon.inbox.notify import Notice
 from antiphon.inbox.rows import Row
-from antiphon.testing.http_server import serving
+from antiphon.testing.servers import serving
 
 from .questions import BIDI, form
 

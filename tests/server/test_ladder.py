@@ -25,7 +25,7 @@ from antiphon.errors import NotAllowed
 from antiphon.inbox.rows import Rows
 from antiphon.server import ladder
 from antiphon.stores import MemoryStore
-from antiphon.testing.http_server import serving
+from antiphon.testing.servers import serving
 
 from .desk import ERASE, NO, PAGE, YES, Desk, Ops
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon import Client
-from antiphon.testing import Connection
+from antiphon.testing import ServerUnderTest
 from antiphon.testing.cassette import Recorder
 
 SCRIPT = str(Path(sys.executable).with_name("antiphon"))
@@ -63,12 +63,12 @@ def test_recording_and_verifying_hand_it_over() -> None:
 
 @pytest.mark.parametrize("env", [None, {"SHADE": "light"}])
 async def test_the_test_kit_hands_it_over(env: dict[str, str] | None) -> None:
-    async with Client(Connection(target="paint.py", env=env).link()) as client:
+    async with Client(ServerUnderTest(target="paint.py", env=env).link()) as client:
         assert (await client.call_tool("colour")).text == "green"
 
 
 async def test_instances_that_take_turns_get_it() -> None:
-    async with Client(Connection(target=[sys.executable, "paint.py"], rotate=2).link()) as client:
+    async with Client(ServerUnderTest(target=[sys.executable, "paint.py"], rotate=2).link()) as client:
         assert (await client.call_tool("colour")).text == "green"
 
 
@@ -78,6 +78,6 @@ async def test_a_recorder_hands_it_over() -> None:
 
 
 async def test_what_is_given_wins() -> None:
-    link: Any = Connection(target="paint.py", env={"COLOUR": "blue"}).link()
+    link: Any = ServerUnderTest(target="paint.py", env={"COLOUR": "blue"}).link()
     async with Client(link) as client:
         assert (await client.call_tool("colour")).text == "blue"

@@ -11,7 +11,7 @@ import pytest
 
 from antiphon import Client, Context, Seal, Server, SQLiteStore
 from antiphon.errors import RoundsExceeded
-from antiphon.testing import AnswerUnscripted, Connection, McpClient, NoFreshInstance, Script, check_replay_safety
+from antiphon.testing import AnswerUnscripted, McpClient, NoFreshInstance, Script, ServerUnderTest, check_replay_safety
 from antiphon.testing.replay_observer import Observer, named
 from antiphon.testing.servers import maker
 from testing import desk, till
@@ -345,7 +345,7 @@ async def test_a_process_is_run_twice_and_in_another_one(tmp_path):
         "    return str(await ctx.confirm('Sure?'))\n"
         "app.run()\n"
     )
-    command = Connection(target=[sys.executable, "keyed.py"], cwd=tmp_path)
+    command = ServerUnderTest(target=[sys.executable, "keyed.py"], cwd=tmp_path)
     with pytest.raises(ValueError, match="in a Server of this process alone"):
         await check_replay_safety(command, "keep", YES, effects=[till.charge])
     report = await check_replay_safety(command, "keep", YES)
@@ -406,7 +406,7 @@ def test_a_package_is_imported_anew_as_a_whole(tmp_path, monkeypatch):
 
 
 async def test_the_testers_client_checks_its_own_server():
-    client = McpClient(Connection(target=till.app), Script(YES))
+    client = McpClient(ServerUnderTest(target=till.app), Script(YES))
     report = await client.check_replay_safety("pay_well", {"amount": 1}, effects=[till.charge])
     assert report.ok
     assert not (await client.check_replay_safety("hurry")).ok
@@ -415,7 +415,7 @@ async def test_the_testers_client_checks_its_own_server():
 
 def test_a_client_on_another_event_loop_says_so():
     with pytest.raises(RuntimeError, match="Antiphon runs on asyncio"):
-        McpClient(Connection(target=till.app)).call_tool("quiet").send(None)
+        McpClient(ServerUnderTest(target=till.app)).call_tool("quiet").send(None)
 
 
 def test_the_places_are_those_of_this_repository():

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         AnswerMissing,
         HalfShaped,
         InputRequest,
-        InputRequired,
+        InputRequiredResult,
         InputResponseFixture,
         build_retry_params,
         collect_responses,
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
         run_chain_async,
     )
     from antiphon.testing.client import McpClient, PromptOutcome, ReadOutcome, SyncMcpClient, ToolOutcome
-    from antiphon.testing.http_server import serving
     from antiphon.testing.issuer import Issuer
     from antiphon.testing.replay_safety import Finding, SafetyReport, check_replay_safety
-    from antiphon.testing.servers import Connection, NoFreshInstance
+    from antiphon.testing.servers import NoFreshInstance, ServerUnderTest, serving
     from antiphon.testing.transcript import Recorded
 
 __all__ = [
@@ -33,11 +32,10 @@ __all__ = [
     "AnswerUnscripted",
     "AnswersUnused",
     "Asked",
-    "Connection",
     "Finding",
     "HalfShaped",
     "InputRequest",
-    "InputRequired",
+    "InputRequiredResult",
     "InputResponseFixture",
     "Issuer",
     "McpClient",
@@ -47,6 +45,7 @@ __all__ = [
     "Recorded",
     "SafetyReport",
     "Script",
+    "ServerUnderTest",
     "SyncMcpClient",
     "ToolOutcome",
     "build_retry_params",
@@ -60,7 +59,7 @@ __all__ = [
 
 # A name is loaded when it is first used, from the first of these modules that has it. Each imports those before it, so
 # that nothing is loaded in vain: the functions over JSON need no client.
-_HOMES = ("chain", "answers", "transcript", "servers", "replay_safety", "client", "http_server", "issuer")
+_HOMES = ("chain", "answers", "transcript", "servers", "replay_safety", "client", "issuer")
 
 
 def __getattr__(name: str) -> object:

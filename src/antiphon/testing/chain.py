@@ -23,7 +23,7 @@ __all__ = [
     "Dialect",
     "HalfShaped",
     "InputRequest",
-    "InputRequired",
+    "InputRequiredResult",
     "InputResponseFixture",
     "build_retry_params",
     "collect_responses",
@@ -59,7 +59,7 @@ Send: TypeAlias = Callable[[JsonObject], object]
 SendAsync: TypeAlias = Callable[[JsonObject], Awaitable[object]]
 
 
-class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
+class InputRequiredResult(msgspec.Struct, frozen=True, kw_only=True):
     """A response that asks."""
 
     requests: dict[str, JsonObject] | tuple[InputRequest, ...]
@@ -87,7 +87,7 @@ class InputRequired(msgspec.Struct, frozen=True, kw_only=True):
 class HalfShaped(PeerBroken):
     """A server needs input, and its requests break the protocol's rules."""
 
-    def __init__(self, found: InputRequired) -> None:
+    def __init__(self, found: InputRequiredResult) -> None:
         super().__init__("The server needs input, but its result is half-shaped: " + "; ".join(found.problems))
         self.found = found
 
@@ -99,7 +99,7 @@ class AnswerMissing(CannotAnswer):
 # --- recognising --------------------------------------------------------------------------------------------------
 
 
-def recognize_input_required(envelope: object, dialect: Dialect | None = None) -> InputRequired | None:
+def recognize_input_required(envelope: object, dialect: Dialect | None = None) -> InputRequiredResult | None:
     """Return what a JSON-RPC response asks for; None if it asks nothing, or is not a response.
 
     In the ``spec`` dialect a half-shaped result is returned with its ``problems``; in the ``mcptest`` dialect it is an
@@ -126,7 +126,7 @@ def _result_of(envelope: object) -> JsonObject | None:
     return result if isinstance(result, dict) else None
 
 
-def _mapped(result: JsonObject) -> InputRequired | None:
+def _mapped(result: JsonObject) -> InputRequiredResult | None:
     if result.get("resultType") != "input_required":
         return None
     problems: list[str] = []
@@ -138,7 +138,7 @@ def _mapped(result: JsonObject) -> InputRequired | None:
     # basic/patterns/mrtr, Server Requirements: at least one of the two.
     if not problems and not requests and state is None:
         problems.append("it has neither inputRequests nor a requestState")
-    return InputRequired(requests=requests, state=state, dialect="spec", problems=tuple(problems))
+    return InputRequiredResult(requests=requests, state=state, dialect="spec", problems=tuple(problems))
 
 
 def _requests_in(result: JsonObject, problems: list[str]) -> dict[str, JsonObject]:
@@ -199,7 +199,7 @@ def _named(value: object) -> str:
     return _NAMES.get(type(value), repr(value))
 
 
-def _listed(result: JsonObject) -> InputRequired | None:
+def _listed(result: JsonObject) -> InputRequiredResult | None:
     requests, state = result.get("inputRequests"), result.get("requestState")
     if not isinstance(requests, list) or not requests or not isinstance(state, str) or not state:
         return None
@@ -208,7 +208,7 @@ def _listed(result: JsonObject) -> InputRequired | None:
     except msgspec.ValidationError:
         return None
     description = result.get("description")
-    return InputRequired(
+    return InputRequiredResult(
         requests=read,
         state=state,
         dialect="mcptest",
@@ -281,7 +281,8 @@ def _by_key(answers: object) -> dict[str, object]:
 
 
 def collect_responses(
-    requests: "Mapping[str, JsonObject] | Sequence[InputRequest | JsonObject] | InputRequired", fixture: Fixture | None
+    requests: "Mapping[str, JsonObject] | Sequence[InputRequest | JsonObject] | InputRequiredResult",
+    fixture: Fixture | None,
 ) -> Responses:
     """Return the responses to requests, in the dialect of the requests: a map for a map, a list for a list.
 
@@ -289,7 +290,7 @@ def collect_responses(
     dialect are required.
     """
     answers = _fixture(fixture)
-    asked = requests.requests if isinstance(requests, InputRequired) else requests
+    asked = requests.requests if isinstance(requests, InputRequiredResult) else requests
     if isinstance(asked, Mapping):
         for key, request in asked.items():
             if not isinstance(key, str) or not isinstance(request, dict):

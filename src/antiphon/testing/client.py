@@ -16,7 +16,7 @@ from antiphon.client.results import CallResult, PromptReply, ReadResult
 from antiphon.testing.answers import Asked, Script, asked_in, keyless_in
 from antiphon.testing.cassette.links import Player, Recorder
 from antiphon.testing.replay_safety import SafetyReport, check_replay_safety
-from antiphon.testing.servers import Connection
+from antiphon.testing.servers import ServerUnderTest
 from antiphon.testing.transcript import Recorded, Turn
 from antiphon.types import JsonObject, Prompt, Resource, ResourceTemplate, Tool
 
@@ -78,7 +78,7 @@ class McpClient(Client):
     _requests_type = _TestRequests
     _requests: _TestRequests
 
-    def __init__(self, connection: Connection, script: Script | None = None, **options: Any) -> None:
+    def __init__(self, connection: ServerUnderTest, script: Script | None = None, **options: Any) -> None:
         self.script = Script() if script is None else script
         self.connection = connection
         self._inner = connection.link()
@@ -101,7 +101,7 @@ class McpClient(Client):
         from antiphon.config.servers import open_config  # few tests have such a file
 
         found = open_config(file, name, inputs)
-        connection = Connection(target=found.target, headers=found.headers, env=found.env, cwd=found.cwd)
+        connection = ServerUnderTest(target=found.target, headers=found.headers, env=found.env, cwd=found.cwd)
         return cls(connection, **options)
 
     @property
@@ -210,7 +210,7 @@ def _waiting(
 class SyncMcpClient:
     """The same client for plain functions: the calls return when they are done, and lists are lists."""
 
-    def __init__(self, connection: Connection, script: Script | None = None, **options: Any) -> None:
+    def __init__(self, connection: ServerUnderTest, script: Script | None = None, **options: Any) -> None:
         self._runner = asyncio.Runner()
         self._client = McpClient(connection, script, **options)
 

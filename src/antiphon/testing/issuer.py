@@ -21,7 +21,7 @@ from joserfc.jwk import ECKey
 from antiphon.http.exchange import Receive, Scope, Send
 from antiphon.oauth.identity import Identity, identity_of
 from antiphon.oauth.jose import Keys, TokenRefused, kid_of, verify
-from antiphon.testing.http_server import serving
+from antiphon.testing.servers import serving
 
 METADATA = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
 

@@ -15,14 +15,14 @@ _STEP: Final = re.compile(
 )
 
 
-class Absent:
+class NoValue:
     """What a path finds where nothing is."""
 
     def __repr__(self) -> str:
         return "nothing"
 
 
-ABSENT: Final = Absent()
+ABSENT: Final = NoValue()
 
 
 class JsonPath(NamedTuple):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from antiphon.testing.answers import Script
     from antiphon.testing.client import McpClient, SyncMcpClient
     from antiphon.testing.pytest_suites import SuiteFile
-    from antiphon.testing.servers import Connection
+    from antiphon.testing.servers import ServerUnderTest
     from antiphon.testing.snapshots import TestSnapshots
 
 SUITES: Final = (".mcp.yaml", ".mcp.yml")
@@ -204,10 +204,10 @@ def _options(node: Any) -> dict[str, Any]:
     return options
 
 
-def _connection(request: pytest.FixtureRequest, era: str) -> "Connection":
+def _connection(request: pytest.FixtureRequest, era: str) -> "ServerUnderTest":
     import msgspec
 
-    from antiphon.testing.servers import Connection
+    from antiphon.testing.servers import ServerUnderTest
 
     options = _options(request.node)
     server = options.get("server")
@@ -215,7 +215,7 @@ def _connection(request: pytest.FixtureRequest, era: str) -> "Connection":
         server = request.getfixturevalue("mcp_server")
     elif isinstance(server, str):
         server = _server(server, request.config)
-    known = server if isinstance(server, Connection) else Connection(target=server)
+    known = server if isinstance(server, ServerUnderTest) else ServerUnderTest(target=server)
     instances = _instances(request.node)
     if instances and era == "legacy":
         pytest.skip("An older session lives in one instance: it cannot be rotated")
@@ -258,11 +258,11 @@ def _cassette(request: pytest.FixtureRequest, era: str) -> Path | None:
     return file if era == "auto" else file.with_suffix(f".{era}{file.suffix}")
 
 
-def _configured(text: str, config: pytest.Config) -> "Connection | None":
+def _configured(text: str, config: pytest.Config) -> "ServerUnderTest | None":
     """Return how to reach ``mcp.json:name`` or ``cursor:name``; None if the text is neither."""
     from antiphon.config.servers import find_server, split
     from antiphon.errors import ConfigUnusable
-    from antiphon.testing.servers import Connection
+    from antiphon.testing.servers import ServerUnderTest
 
     place = split(text, config.rootpath)
     if place is None:
@@ -271,7 +271,7 @@ def _configured(text: str, config: pytest.Config) -> "Connection | None":
         found = find_server(*place, folder=config.rootpath)
     except ConfigUnusable as fault:
         pytest.fail(str(fault), pytrace=False)
-    return Connection(target=found.target, headers=found.headers, env=found.env, cwd=found.cwd)
+    return ServerUnderTest(target=found.target, headers=found.headers, env=found.env, cwd=found.cwd)
 
 
 def _server(text: str, config: pytest.Config) -> object:

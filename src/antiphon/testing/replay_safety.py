@@ -109,7 +109,7 @@ async def check_replay_safety(
     """Run a call with every round twice and on a fresh instance, and tell what differs or runs again.
 
     ``app`` is a Server, a function that makes one (then the fresh instances come from it), a command, or a URL;
-    or a Connection, which says how to reach one of these.
+    or a ServerUnderTest, which says how to reach one of these.
     ``call`` is a tool's name, a tool's name with its arguments, or a map as suites have it: ``{"tool": ...,
     "arguments": ...}``, ``{"prompt": ...}``, ``{"resource": uri}``. ``effects`` are functions, or their names, that
     must not run twice. What is in ``ignore`` is not reported: ``"time.time"``, ``"till.py:18"``, or all of ``"clock"``,

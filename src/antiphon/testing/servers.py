@@ -1,4 +1,4 @@
-"""How a test reaches its server: a Connection makes the link, to one instance or to several that take turns.
+"""How a test reaches its server: a ServerUnderTest makes the link, to one instance or to several that take turns.
 
 A target is a Server, a function that makes one, a URL, a command, a server's file, or a Link. A server of another
 library that was given to `antiphon.adapt.awaited` is as good as a Server.
@@ -8,13 +8,14 @@ import asyncio
 import importlib
 import importlib.util
 import os
+import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -22,6 +23,7 @@ from antiphon import eras
 from antiphon.adapt import service_of
 from antiphon.client.client import Auth, Client, url_of
 from antiphon.errors import AntiphonError
+from antiphon.http.exchange import Application
 from antiphon.oauth.identity import Identity
 from antiphon.rounds.token import generate_key
 from antiphon.server.dispatch import Service
@@ -40,7 +42,7 @@ class NoFreshInstance(AntiphonError):
     """There is no way to make another instance of that server."""
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
+class ServerUnderTest(msgspec.Struct, frozen=True, kw_only=True):
     """How a client for tests reaches its server. Plain data, until a link is made of it."""
 
     target: object
@@ -259,14 +261,14 @@ class Instances(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_here(target: object) -> bool:
     """Return whether a target is a Server of this process, or makes one."""
-    target = _served(target.target if isinstance(target, Connection) else target)
+    target = _served(target.target if isinstance(target, ServerUnderTest) else target)
     return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
 
 
 @asynccontextmanager
 async def instances(target: object, script: Script, observer: StepObserver) -> AsyncGenerator[Instances]:
     """Make instances of a target, with the first one open. The observer is told of the steps of those that are here."""
-    known = target if isinstance(target, Connection) else Connection(target=target)
+    known = target if isinstance(target, ServerUnderTest) else ServerUnderTest(target=target)
     target = _served(known.target)
     if not isinstance(target, Service) and not (callable(target) and is_here(target)):
         is_started_here = not isinstance(target, Link) and not str(target).startswith(("http://", "https://"))
@@ -300,6 +302,53 @@ async def instances(target: object, script: Script, observer: StepObserver) -> A
         async with client_of(first) as client:
             fresh = None if make is None else lambda: client_of(make())
             yield Instances(client=client, service=first, fresh=fresh, note=note)
+
+
+# --- an application over real HTTP ----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def serving(make: Callable[[str], Application]) -> AsyncGenerator[str]:
+    """Serve what ``make`` returns on a free port of this machine; give the address, which ``make`` got as well.
+
+    >>> import asyncio
+    >>> from antiphon import Client, Server
+    >>> async def tools():
+    ...     async with serving(lambda url: Server("empty").asgi()) as url, Client(f"{url}/mcp") as client:
+    ...         return (await client.discover()).server.name
+    >>> asyncio.run(tools())
+    'empty'
+    """
+    import uvicorn  # 100 ms that most tests need not pay
+
+    from antiphon.transports.serve import SETTINGS
+
+    started = asyncio.Event()
+
+    class Quiet(uvicorn.Server):
+        """Leaves the signals to the program that runs the test."""
+
+        @contextmanager
+        def capture_signals(self) -> Generator[None]:
+            yield
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            started.set()
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        options: dict[str, Any] = {**SETTINGS, "timeout_graceful_shutdown": 1}
+        server = Quiet(uvicorn.Config(make(url), log_level="error", **options))
+        task = asyncio.create_task(server.serve([listener]))
+        task.add_done_callback(lambda _: started.set())
+        await started.wait()
+        try:
+            yield url
+        finally:
+            server.should_exit = True
+            await task
 
 
 # --- rotation -----------------------------------------------------------------------------------------------------

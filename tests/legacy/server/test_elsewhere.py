@@ -1,7 +1,7 @@
 """Old clients that cannot be asked: what they are shown, and how they find the row of their call."""
 
 from antiphon import Accepted, Client
-from antiphon.testing.http_server import serving
+from antiphon.testing.servers import serving
 from server.desk import ERASE, Desk, Ops
 from server.test_ladder import waits
 from server.test_needs import needy

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from antiphon import Server
-from antiphon.testing.cassette import Turn
+from antiphon.testing.cassette import CassetteTurn
 from antiphon.testing.cassette.recording import Recording
 from antiphon.transports.memory import Memory
 from antiphon.types import JsonObject
@@ -75,7 +75,7 @@ class Conversation:
 class MemoryServer:
     """A server in memory, as a verification speaks to it."""
 
-    def __init__(self, server: Server, came: Callable[[Turn], None]) -> None:
+    def __init__(self, server: Server, came: Callable[[CassetteTurn], None]) -> None:
         self._memory = Memory(server)
         self._came = came
 
@@ -84,9 +84,9 @@ class MemoryServer:
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers
-        reply = await self._memory.send(message, lambda told: self._came(Turn(server=told)))
+        reply = await self._memory.send(message, lambda told: self._came(CassetteTurn(server=told)))
         if reply is not None:
-            self._came(Turn(server=reply))
+            self._came(CassetteTurn(server=reply))
 
     async def close(self) -> None:
         await self._memory.close()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.testing.cassette import Cassette, CassetteBroken, Entry, Turn
+from antiphon.testing.cassette import Cassette, CassetteBroken, CassetteEntry, CassetteTurn
 from antiphon.testing.cassette.format import SCHEMA, VERSION
 from antiphon.testing.cassette.placeholders import (
     TIME,
@@ -75,7 +75,9 @@ def test_the_file_keeps_the_order_of_the_wire() -> None:
 
 
 def test_letters_stay_readable() -> None:
-    cassette = Cassette(version=VERSION, entries=[Entry(turns=[Turn(client={"method": "notifications/grüße"})])])
+    cassette = Cassette(
+        version=VERSION, entries=[CassetteEntry(turns=[CassetteTurn(client={"method": "notifications/grüße"})])]
+    )
     assert "grüße" in cassette.to_json()
 
 

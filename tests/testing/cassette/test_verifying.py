@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conversation import META, Conversation, MemoryServer, asks, call, note, result, said
 
 from antiphon import Accepted, Client, Context, Server
-from antiphon.testing.cassette import Cassette, CassetteBroken, Recorder, Turn
+from antiphon.testing.cassette import Cassette, CassetteBroken, CassetteTurn, Recorder
 from antiphon.testing.cassette.http import LiveUrl
 from antiphon.testing.cassette.stdio import LiveProcess
 from antiphon.testing.cassette.verifying import NotStarted, Verdict, Verification
@@ -121,12 +121,12 @@ async def test_what_cannot_be_asked_again_is_skipped() -> None:
 class Chatty:
     """An old server on a wire, that asks for roots before it answers, and tells of changes."""
 
-    came: Callable[[Turn], None]
+    came: Callable[[CassetteTurn], None]
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
 
-    def reached(self, came: Callable[[Turn], None]) -> "Chatty":
+    def reached(self, came: Callable[[CassetteTurn], None]) -> "Chatty":
         self.came = came
         return self
 
@@ -138,7 +138,7 @@ class Chatty:
         self.heard.append(message)
         if message.get("method") == "tools/call":
             for each in ({"id": 77, "method": "roots/list"}, note("tools/list_changed"), said(message["id"], "done")):
-                self.came(Turn(server=each))
+                self.came(CassetteTurn(server=each))
 
 
 async def test_what_a_server_says_of_its_own_accord_is_answered_and_not_compared() -> None:
@@ -247,13 +247,13 @@ async def test_a_message_that_makes_no_sense_is_compared() -> None:
 class Scripted:
     """A server on a wire that says what it is told to say, one message for each request, then nothing."""
 
-    came: Callable[[Turn], None]
+    came: Callable[[CassetteTurn], None]
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
         self.heard: list[tuple[Any, Any]] = []
 
-    def reached(self, came: Callable[[Turn], None]) -> "Scripted":
+    def reached(self, came: Callable[[CassetteTurn], None]) -> "Scripted":
         self.came = came
         return self
 
@@ -265,7 +265,7 @@ class Scripted:
         self.heard.append((message, headers))
         if self.replies:
             reply = self.replies.pop(0)
-            self.came(Turn(server=reply if "method" in reply else {**reply, "id": message["id"]}))
+            self.came(CassetteTurn(server=reply if "method" in reply else {**reply, "id": message["id"]}))
 
 
 async def answered(tape: Conversation, *replies: Any, **options: Any) -> list[Verdict]:
@@ -377,9 +377,9 @@ class Asking(Scripted):
     async def send(self, message: Any, headers: Any) -> None:
         if "method" in message:
             self.request = message["id"]
-            self.came(Turn(server=self.replies[0]))
+            self.came(CassetteTurn(server=self.replies[0]))
         else:
-            self.came(Turn(server=said(self.request, "no")))
+            self.came(CassetteTurn(server=said(self.request, "no")))
 
 
 async def answered_by(wire: Scripted, tape: Conversation) -> list[Verdict]:

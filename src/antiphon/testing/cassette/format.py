@@ -36,7 +36,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     headers: dict[str, str] = {}
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class CassetteTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One message of the client or of the server, without its ``jsonrpc``."""
 
     party: int | None = msgspec.field(name="as", default=None)
@@ -57,12 +57,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         return self.client or self.server or {}
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class CassetteEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One exchange, all its rounds: a request with what belongs to it, or what a server sent on its own."""
 
     session: str | None = None
     """The session of the older revisions that it belongs to."""
-    turns: list[Turn]
+    turns: list[CassetteTurn]
 
     @property
     def title(self) -> str:
@@ -77,7 +77,7 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     revision: str | None = None
     """The older revision that a Client's link spoke; the messages are those of the newest one all the same."""
     clients: list[Party] = []
-    entries: list[Entry]
+    entries: list[CassetteEntry]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Cassette":
@@ -177,7 +177,7 @@ def _check(cassette: Cassette, name: str) -> None:
                 raise CassetteBroken(f"{name}: entries[{number}].turns[{index}]: {problem}")
 
 
-def _problem(turn: Turn, cassette: Cassette) -> str | None:
+def _problem(turn: CassetteTurn, cassette: Cassette) -> str | None:
     if turn.client is not None and turn.server is not None:
         return "a turn is either the client's or the server's"
     if turn.client is None and turn.server is None and turn.text is None and turn.status is None:

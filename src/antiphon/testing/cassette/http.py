@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from antiphon.errors import CallFailed, Disconnected
 from antiphon.http.client import ClientConnection
 from antiphon.http.exchange import Receive, Scope, Send
-from antiphon.testing.cassette.format import Turn
+from antiphon.testing.cassette.format import CassetteTurn
 from antiphon.testing.cassette.patterns import RecordedExchange
 from antiphon.testing.cassette.placeholders import read_json
 from antiphon.testing.cassette.recording import RecordedConnection, Recording
@@ -129,26 +129,26 @@ class ResponseReader:
         self._events = sse.Events(MAX_REPLY) if content_type(response) == "text/event-stream" else None
         self._body = bytearray()
 
-    def feed(self, chunk: bytes) -> list[Turn]:
+    def feed(self, chunk: bytes) -> list[CassetteTurn]:
         """Take a piece of the body; raise ValueError for an event that is too large."""
         if self._events is None:
             self._body += chunk[: MAX_REPLY - len(self._body)]
             return []
         return [turn for data in self._events.feed(chunk) for turn in self._turns(read_json(data))]
 
-    def end(self) -> list[Turn]:
+    def end(self) -> list[CassetteTurn]:
         """Return what the whole body says, if it was no stream."""
         if self._events is not None:
             return []
         found = self._turns(read_json(bytes(self._body)))
         if not found and self._status is not None and self._status >= 300:
             text = self._body.decode(errors="replace") or None
-            return [Turn(status=self._status, text=text, headers=self._headers)]
+            return [CassetteTurn(status=self._status, text=text, headers=self._headers)]
         return found
 
-    def _turns(self, message: object) -> list[Turn]:
+    def _turns(self, message: object) -> list[CassetteTurn]:
         return [
-            Turn(
+            CassetteTurn(
                 server={name: value for name, value in each.items() if name != "jsonrpc"},
                 status=self._status,
                 headers=self._headers,
@@ -224,7 +224,7 @@ class RecordingProxy(LocalApp):
         if is_recorded and scope["method"] == "POST":
             exchange = connection.sent(read_json(body), headers)
 
-        def record(turn: Turn) -> None:
+        def record(turn: CassetteTurn) -> None:
             names_its_request = "method" in turn.message or turn.message.get("id") is not None
             if is_recorded and (exchange is not None or names_its_request):
                 connection.take(turn, exchange)
@@ -278,7 +278,7 @@ class RecordingProxy(LocalApp):
                 exchange.session = session
 
 
-async def _pass_on(upstream: _Upstream, send: Send, record: Callable[[Turn], None]) -> None:
+async def _pass_on(upstream: _Upstream, send: Send, record: Callable[[CassetteTurn], None]) -> None:
     pairs = [pair for pair in upstream.pairs if pair[0].decode("latin-1").lower() not in _NOT_RETURNED]
     await send({"type": "http.response.start", "status": upstream.status, "headers": pairs})
     reader = ResponseReader(upstream)
@@ -393,7 +393,7 @@ class LiveUrl:
     """A LiveServer behind a URL."""
 
     def __init__(
-        self, url: str, came: Callable[[Turn | CallFailed], None], headers: Mapping[str, str] | None = None
+        self, url: str, came: Callable[[CassetteTurn | CallFailed], None], headers: Mapping[str, str] | None = None
     ) -> None:
         self._link = HttpLink(url, headers=headers)
         self._came = came

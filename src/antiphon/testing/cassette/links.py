@@ -9,7 +9,7 @@ from msgspec import structs
 from antiphon import eras
 from antiphon.errors import Disconnected, Refused
 from antiphon.testing.cassette.drift import Drift, Drifted
-from antiphon.testing.cassette.format import Cassette, Entry, Turn
+from antiphon.testing.cassette.format import Cassette, CassetteEntry, CassetteTurn
 from antiphon.testing.cassette.recording import Recording
 from antiphon.testing.cassette.replaying import Inboxes, Replay, ReplayClient, ReplayMessage
 from antiphon.testing.cassette.secrets import Redaction
@@ -67,7 +67,9 @@ class Recorder(Around):
         except Refused as fault:
             error = {"code": -32603 if fault.code is None else fault.code, "message": fault.message}
             error |= {} if fault.data is None else {"data": fault.data}
-            self._connection.take(Turn(server={"id": message["id"], "error": error}, status=fault.status), exchange)
+            self._connection.take(
+                CassetteTurn(server={"id": message["id"], "error": error}, status=fault.status), exchange
+            )
             raise
         self._connection.received(reply, exchange)
         return reply
@@ -102,7 +104,7 @@ class Player(Around):
         return self._replay.drifts
 
     @property
-    def unplayed(self) -> list[Entry]:
+    def unplayed(self) -> list[CassetteEntry]:
         """What the recording has and the client did not send."""
         return self._replay.unplayed
 

@@ -1,4 +1,4 @@
-"""Turn messages into the patterns of a cassette, and match messages with those patterns."""
+"""CassetteTurn messages into the patterns of a cassette, and match messages with those patterns."""
 
 import difflib
 import json
@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from antiphon.testing.cassette.format import VERSION, Cassette, Entry, Party, Turn
+from antiphon.testing.cassette.format import VERSION, Cassette, CassetteEntry, CassetteTurn, Party
 from antiphon.testing.cassette.placeholders import (
     BLIND,
     TIME,
@@ -61,7 +61,7 @@ class RecordedExchange(msgspec.Struct, kw_only=True, eq=False):
 
     number: int
     session: str | None = None
-    turns: list[Turn] = []
+    turns: list[CassetteTurn] = []
     open: int = 0
     """Requests of either side that were not answered yet."""
     state: str | None = None
@@ -97,7 +97,7 @@ class CassetteBuilder:
         ]
         return Cassette(version=VERSION, clients=self._parties, entries=entries)
 
-    def _entry(self, exchange: RecordedExchange, keys: dict[Any, str]) -> Entry:
+    def _entry(self, exchange: RecordedExchange, keys: dict[Any, str]) -> CassetteEntry:
         session = None
         if exchange.session is not None:
             session = self._sessions.setdefault(exchange.session, f"${{session:{len(self._sessions) + 1}}}")
@@ -107,17 +107,17 @@ class CassetteBuilder:
             else self._client_turn(turn, exchange.number, _key_of(turn.client, keys))
             for turn in _in_order(exchange.turns)
         ]
-        return Entry(session=session, turns=turns)
+        return CassetteEntry(session=session, turns=turns)
 
-    def _server_turn(self, turn: Turn, entry: int) -> Turn:
+    def _server_turn(self, turn: CassetteTurn, entry: int) -> CassetteTurn:
         made = None if turn.server is None else self._pattern(_without_calls(turn.server), "server", entry)
         text = None if turn.text is None else self._text(turn.text, "server", entry)
         return structs.replace(turn, server=made, text=text, headers=self._headers(turn.headers))
 
-    def _client_turn(self, turn: Turn, entry: int, key: str | None) -> Turn:
+    def _client_turn(self, turn: CassetteTurn, entry: int, key: str | None) -> CassetteTurn:
         message, own = _without_own(self._pattern(turn.message, "client", entry, key))
         if "method" not in message or "id" not in message:
-            return Turn(client=message)
+            return CassetteTurn(client=message)
         headers = self._headers(turn.headers)
         common = {name: value for name, value in headers.items() if not name.startswith("mcp-param-")}
         rest = {name: value for name, value in headers.items() if name not in common}
@@ -125,7 +125,7 @@ class CassetteBuilder:
         if party not in self._parties and party != Party():
             self._parties.append(party)
         number = self._parties.index(party) + 1 if party != Party() else None
-        return Turn(client=message, party=number, headers=rest)
+        return CassetteTurn(client=message, party=number, headers=rest)
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         kept = {name.lower(): value for name, value in headers.items() if not _CARRIED.fullmatch(name.lower())}
@@ -249,14 +249,14 @@ def _without_own(message: JsonObject) -> tuple[JsonObject, JsonObject]:
     return {**message, "params": {**params, "_meta": rest} if rest else params}, own
 
 
-def _in_order(turns: list[Turn]) -> list[Turn]:
+def _in_order(turns: list[CassetteTurn]) -> list[CassetteTurn]:
     """Put answers that follow each other in the order of their questions: which was faster is chance."""
     asked = [turn.server.get("id") for turn in turns if turn.server is not None and "method" in turn.server]
 
-    def is_answer(turn: Turn) -> bool:
+    def is_answer(turn: CassetteTurn) -> bool:
         return turn.client is not None and "method" not in turn.client and turn.client.get("id") in asked
 
-    made: list[Turn] = []
+    made: list[CassetteTurn] = []
     for are_answers, run in groupby(turns, is_answer):
         group = list(run)
         made += sorted(group, key=lambda answer: asked.index(answer.message.get("id"))) if are_answers else group

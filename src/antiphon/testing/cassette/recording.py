@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from antiphon.testing.cassette.format import Cassette, CassetteBroken, Turn
+from antiphon.testing.cassette.format import Cassette, CassetteBroken, CassetteTurn
 from antiphon.testing.cassette.patterns import CassetteBuilder, RecordedExchange
 from antiphon.testing.cassette.placeholders import id_key, is_too_deep, meta_of, params_of
 from antiphon.types import JsonObject
@@ -91,7 +91,7 @@ class RecordedConnection:
             return next((exchange for exchange in exchanges if exchange is not None), None)
         if not isinstance(message, dict) or is_too_deep(message):
             return None
-        turn = Turn(client=_copied(message), headers=dict(headers or {}))
+        turn = CassetteTurn(client=_copied(message), headers=dict(headers or {}))
         if message.get("method") is None:
             exchange = self._pushed.pop(id_key(message.get("id")), None)
             if exchange is not None:
@@ -103,7 +103,7 @@ class RecordedConnection:
             self._notified(message, turn)
         return None
 
-    def _requested(self, message: JsonObject, turn: Turn) -> RecordedExchange:
+    def _requested(self, message: JsonObject, turn: CassetteTurn) -> RecordedExchange:
         exchange = self._recording.resume(message) or self._recording.begin(self.session)
         if not exchange.turns:
             self._recording.latest = exchange.number
@@ -119,7 +119,7 @@ class RecordedConnection:
             self._handshake = exchange
         return exchange
 
-    def _notified(self, message: JsonObject, turn: Turn) -> None:
+    def _notified(self, message: JsonObject, turn: CassetteTurn) -> None:
         exchange: RecordedExchange | None = None
         if message["method"] == "notifications/initialized":
             exchange = self._handshake
@@ -140,9 +140,9 @@ class RecordedConnection:
         """Record a message of the server; ``on`` is the exchange on whose stream it came."""
         for each in message if isinstance(message, list) else [message]:
             if isinstance(each, dict) and not is_too_deep(each):
-                self.take(Turn(server=_copied(each)), on)
+                self.take(CassetteTurn(server=_copied(each)), on)
 
-    def take(self, turn: Turn, on: RecordedExchange | None = None) -> None:
+    def take(self, turn: CassetteTurn, on: RecordedExchange | None = None) -> None:
         """Record a turn of the server; also an HTTP response without a message, to the request of ``on``."""
         message = turn.server
         if message is None or message.get("method") is None:
@@ -160,7 +160,7 @@ class RecordedConnection:
             exchange.open += 1
             self._pushed[id_key(message["id"])] = exchange
 
-    def _answered(self, message: JsonObject, turn: Turn, on: RecordedExchange | None) -> None:
+    def _answered(self, message: JsonObject, turn: CassetteTurn, on: RecordedExchange | None) -> None:
         exchange = self._asked.pop(id_key(message.get("id")), None)
         if exchange is None and message.get("id") is None:
             # A status alone, or an error about a request whose id could not be read: no other answer to it comes.

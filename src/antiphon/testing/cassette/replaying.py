@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.testing.cassette.drift import Candidate, Drift, drift_from, drift_of_request
-from antiphon.testing.cassette.format import Cassette, Entry, Turn
+from antiphon.testing.cassette.format import Cassette, CassetteEntry, CassetteTurn
 from antiphon.testing.cassette.patterns import Match, content, key_of
 from antiphon.testing.cassette.placeholders import UNBOUND, Bindings, filled, id_key, meta_of, params_of, refs_in
 from antiphon.types import JsonObject
@@ -67,7 +67,7 @@ class ReplayedEntry:
 
     __slots__ = ("at", "client", "done", "entry", "number", "request")
 
-    def __init__(self, number: int, entry: Entry, client: ReplayClient) -> None:
+    def __init__(self, number: int, entry: CassetteEntry, client: ReplayClient) -> None:
         self.number = number
         self.entry = entry
         self.client = client
@@ -78,7 +78,7 @@ class ReplayedEntry:
         """The id of the client's latest request."""
 
     @property
-    def turn(self) -> Turn | None:
+    def turn(self) -> CassetteTurn | None:
         return self.entry.turns[self.at] if self.at < len(self.entry.turns) else None
 
     def awaited(self) -> Iterator[tuple[int, JsonObject]]:
@@ -94,7 +94,7 @@ class Replay:
     def __init__(self, cassette: Cassette, on_drift: Callable[[Drift], None] = lambda _: None) -> None:
         self._cassette = cassette
         self._on_drift = on_drift
-        self._unbegun: dict[int, Entry] = dict(enumerate(cassette.entries, 1))
+        self._unbegun: dict[int, CassetteEntry] = dict(enumerate(cassette.entries, 1))
         self._begun: list[ReplayedEntry] = []
         """Those that did not end."""
         self._latest: dict[int, ReplayedEntry] = {}
@@ -105,7 +105,7 @@ class Replay:
         self.drifts: list[Drift] = []
 
     @property
-    def unplayed(self) -> list[Entry]:
+    def unplayed(self) -> list[CassetteEntry]:
         """The entries that clients did not ask for, or did not go on with to the end."""
         begun = {each.number for each in self._begun if each.turn is not None and each.turn.after is None}
         return [
@@ -219,7 +219,7 @@ class Replay:
         """
         so_far = entry.entry.turns[: entry.at]
 
-        def goes_on(other: Entry) -> bool:
+        def goes_on(other: CassetteEntry) -> bool:
             is_same = other.turns[: entry.at] == so_far and index < len(other.turns)
             return is_same and self._fits(entry.number, other.turns[index].client, message)
 
@@ -269,7 +269,7 @@ class Replay:
         token = filled(params_of(recorded).get(PROGRESS_TOKEN), self._bindings.known(entry.number))
         return recorded.get("method") != "notifications/progress" or token is not UNBOUND
 
-    def _send(self, entry: ReplayedEntry, turn: Turn) -> None:
+    def _send(self, entry: ReplayedEntry, turn: CassetteTurn) -> None:
         made = self._bindings.made(entry.number)
         client, message = entry.client, None
         if turn.server is not None:

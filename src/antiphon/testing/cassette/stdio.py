@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
 from antiphon.errors import CallFailed, Disconnected
-from antiphon.testing.cassette.format import Turn
+from antiphon.testing.cassette.format import CassetteTurn
 from antiphon.testing.cassette.placeholders import read_json
 from antiphon.testing.cassette.recording import Recording, RecordingFile
 from antiphon.testing.cassette.replaying import Replay, ReplayClient
@@ -46,7 +46,7 @@ class LiveProcess:
     def __init__(
         self,
         command: Sequence[str],
-        came: Callable[[Turn | CallFailed], None],
+        came: Callable[[CassetteTurn | CallFailed], None],
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
@@ -56,7 +56,7 @@ class LiveProcess:
         self._process: Process | None = None
 
     async def open(self) -> None:
-        self._process = await self._child.start(lambda message: self._came(Turn(server=message)), self._came)
+        self._process = await self._child.start(lambda message: self._came(CassetteTurn(server=message)), self._came)
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers

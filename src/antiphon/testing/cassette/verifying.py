@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken
-from antiphon.testing.cassette.format import Cassette, CassetteBroken, Entry, Party, Turn
+from antiphon.testing.cassette.format import Cassette, CassetteBroken, CassetteEntry, CassetteTurn, Party
 from antiphon.testing.cassette.patterns import Match, diff_of, without_call
 from antiphon.testing.cassette.placeholders import TIME, Bindings, Ref, filled, is_too_deep, meta_of, params_of, refs_in
 from antiphon.testing.cassette.secrets import Redaction, header_secrets
@@ -18,7 +18,7 @@ from antiphon.wire.revisions import METHODS, PROTOCOL_VERSION
 
 _OF_A_CALL: Final = ("notifications/progress", "notifications/message")
 """Notifications that belong to a call; others come at any time."""
-_SILENCE: Final = Turn()
+_SILENCE: Final = CassetteTurn()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class LiveServer(Protocol):
     async def close(self) -> None: ...
 
 
-Came: TypeAlias = Turn | CallFailed
+Came: TypeAlias = CassetteTurn | CallFailed
 """What comes in: a message, an HTTP response without one, or why nothing more comes."""
 
 
@@ -111,7 +111,7 @@ class Verification:
             for connection in self._servers.values():
                 await connection.server.close()
 
-    async def _verdict(self, number: int, entry: Entry) -> Verdict:
+    async def _verdict(self, number: int, entry: CassetteEntry) -> Verdict:
         why = _unverifiable(entry)
         if why is not None:
             return Verdict(number=number, title=entry.title, status="skipped", reason=why)
@@ -137,7 +137,7 @@ class Verification:
 
     # --- what is sent ---------------------------------------------------------------------------------------------
 
-    def _message(self, turn: Turn, number: int) -> JsonObject:
+    def _message(self, turn: CassetteTurn, number: int) -> JsonObject:
         made = self._bindings.made(number)
         message: JsonObject = {"jsonrpc": "2.0", **filled(turn.message, made)}
         meta = filled(self._party(turn).meta, made)
@@ -145,10 +145,10 @@ class Verification:
             message["params"] = {**params_of(message), "_meta": {**meta, **meta_of(message)}}
         return message
 
-    def _party(self, turn: Turn) -> Party:
+    def _party(self, turn: CassetteTurn) -> Party:
         return Party() if turn.party is None else self._cassette.clients[turn.party - 1]
 
-    def _headers(self, turn: Turn, message: JsonObject, session: str | None, number: int) -> dict[str, str]:
+    def _headers(self, turn: CassetteTurn, message: JsonObject, session: str | None, number: int) -> dict[str, str]:
         """Return what HTTP needs beside the message, without recorded secrets and without the caller's own headers."""
         party = self._party(turn)
         recorded = {**party.headers, **turn.headers}
@@ -203,7 +203,7 @@ class Verification:
     # --- what comes back ------------------------------------------------------------------------------------------
 
     async def _compare(
-        self, connection: _Connection, number: int, entry: Entry, expected: list[Turn], request: Any
+        self, connection: _Connection, number: int, entry: CassetteEntry, expected: list[CassetteTurn], request: Any
     ) -> Verdict | None:
         """Return None if what comes is what was recorded."""
         came = await self._received(connection, expected, request)
@@ -225,11 +225,13 @@ class Verification:
         reason = "the server did not answer in time" if came and came[-1] == _SILENCE else ""
         return Verdict(number=number, title=entry.title, status="differs", reason=reason, diff=diff)
 
-    async def _received(self, connection: _Connection, expected: list[Turn], request: Any) -> list[Turn]:
+    async def _received(
+        self, connection: _Connection, expected: list[CassetteTurn], request: Any
+    ) -> list[CassetteTurn]:
         """Return what the server sends up to its reply, or up to as many questions as it had."""
         questions = sum(_is_question(turn.message) for turn in expected)
         is_last = any("method" not in turn.message for turn in expected)
-        came: list[Turn] = []
+        came: list[CassetteTurn] = []
         try:
             async with asyncio.timeout(self._timeout):
                 while is_last or questions > 0:
@@ -254,7 +256,7 @@ class Verification:
             came.append(_SILENCE)
         return came
 
-    async def _is_aside(self, server: LiveServer, message: JsonObject, expected: list[Turn]) -> bool:
+    async def _is_aside(self, server: LiveServer, message: JsonObject, expected: list[CassetteTurn]) -> bool:
         """Return whether a message has nothing to do with the request; if it is a question, answer it as recorded."""
         method = message.get("method")
         if method is None or method in [turn.message.get("method") for turn in expected]:
@@ -269,7 +271,7 @@ class Verification:
         return False
 
 
-def _unverifiable(entry: Entry) -> str | None:
+def _unverifiable(entry: CassetteEntry) -> str | None:
     """Return why an entry cannot be verified; None if it can."""
     if entry.turns[0].client is None:
         return "the server sent it on its own"
@@ -277,7 +279,7 @@ def _unverifiable(entry: Entry) -> str | None:
     return None if is_answered or "id" not in entry.turns[0].client else "no reply to it was recorded"
 
 
-def _compared(turn: Turn) -> JsonObject:
+def _compared(turn: CassetteTurn) -> JsonObject:
     """Return what is compared of a message, or of an HTTP response without one."""
     made: JsonObject = without_call({name: value for name, value in turn.message.items() if name != "jsonrpc"})
     if turn.status is not None:
@@ -291,5 +293,5 @@ def _is_question(message: JsonObject) -> bool:
     return "method" in message and "id" in message
 
 
-def _is_notification(turn: Turn) -> bool:
+def _is_notification(turn: CassetteTurn) -> bool:
     return "method" in turn.message and "id" not in turn.message

@@ -10,7 +10,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from antiphon.escaping import indented, line, visible
-from antiphon.testing.report.text import Row, brief, facts, log_rows, problem_rows, turn_rows
+from antiphon.testing.report.text import StyledLine, brief, facts, log_rows, problem_rows, turn_rows
 from antiphon.testing.suite.model import Check, Outcome, Place, Summary
 from antiphon.testing.transcript import Turn
 from antiphon.types import JsonObject
@@ -173,7 +173,7 @@ def _counts(outcomes: Sequence[Outcome]) -> dict[str, str]:
     return {"tests": str(len(outcomes)), "failures": str(states["failed"]), "errors": str(states["broken"])}
 
 
-def _text(rows: Iterable[Row]) -> str:
+def _text(rows: Iterable[StyledLine]) -> str:
     return visible("\n".join(map(str, rows)))
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from antiphon.escaping import counted, duration, line
-from antiphon.testing.report.text import MARKS, Row, Span, facts, outcome_rows, turn_rows
+from antiphon.testing.report.text import MARKS, Span, StyledLine, facts, outcome_rows, turn_rows
 from antiphon.testing.suite.model import Outcome, Status, Summary
 
 WIDTH: Final = 100
@@ -83,7 +83,7 @@ class ReportPrinter:
             if self._suite is not None:
                 self._print(Text())
             self._suite = outcome.suite
-            self._rows([Row(Span(""), (Span(line(outcome.suite), "strong"),), "│ ")])
+            self._rows([StyledLine(Span(""), (Span(line(outcome.suite), "strong"),), "│ ")])
         self._print(self._headline(outcome))
         if self._verbose and outcome.status == "passed":
             self._rows(turn_rows(outcome.turns), indent=_INDENT * 2)
@@ -117,16 +117,19 @@ class ReportPrinter:
         self._print(Text())
         self._print(title)
         self._rows(
-            [Row(Span(""), (Span(f"{line(str(outcome.place))} · {facts(outcome)}", "dim"),), "│ "), Row(Span(""))]
+            [
+                StyledLine(Span(""), (Span(f"{line(str(outcome.place))} · {facts(outcome)}", "dim"),), "│ "),
+                StyledLine(Span("")),
+            ]
         )
         self._rows(outcome_rows(outcome), indent=_INDENT)
 
-    def _rows(self, rows: Iterable[Row], *, indent: str = "") -> None:
+    def _rows(self, rows: Iterable[StyledLine], *, indent: str = "") -> None:
         for row in rows:
             for text in self._wrapped(row, indent):
                 self._print(text)
 
-    def _wrapped(self, row: Row, indent: str) -> Iterable[Text]:
+    def _wrapped(self, row: StyledLine, indent: str) -> Iterable[Text]:
         lead = Text(indent).append(self._encoded(row.lead.text), _STYLES[row.lead.style])
         hang = Text(indent).append(self._encoded(row.hang), "dim")
         body = Text.assemble(*((self._encoded(span.text), _STYLES[span.style]) for span in row.spans))

@@ -41,7 +41,7 @@ class Span(msgspec.Struct, frozen=True):
     style: Style = ""
 
 
-class Row(msgspec.Struct, frozen=True):
+class StyledLine(msgspec.Struct, frozen=True):
     """A line with what stands before it; ``hang`` stands before the rest of it if it has to be wrapped.
 
     Neither is ever empty where a server's words follow: a CI runner obeys lines that begin with ``::``.
@@ -69,23 +69,23 @@ def brief(outcome: Outcome) -> str:
     return "; ".join(told) or outcome.status
 
 
-def outcome_rows(outcome: Outcome) -> Iterator[Row]:
+def outcome_rows(outcome: Outcome) -> Iterator[StyledLine]:
     """Yield all of a test: the conversation, the problems, and the server's stderr."""
     sections = [list(turn_rows(outcome.turns)), list(problem_rows(outcome)), list(log_rows(outcome.log))]
     for number, section in enumerate(filter(None, sections)):
         if number:
-            yield Row(Span(""))
+            yield StyledLine(Span(""))
         yield from section
 
 
-def _barred(*spans: Span, hang: str = _BAR) -> Row:
-    return Row(Span(_BAR, "dim"), spans, hang)
+def _barred(*spans: Span, hang: str = _BAR) -> StyledLine:
+    return StyledLine(Span(_BAR, "dim"), spans, hang)
 
 
 # --- the conversation ---------------------------------------------------------------------------------------------
 
 
-def turn_rows(turns: Sequence[Turn]) -> Iterator[Row]:
+def turn_rows(turns: Sequence[Turn]) -> Iterator[StyledLine]:
     """Yield the rounds of a call, drawn as a conversation."""
     before = 0
     for step in conversation(turns):
@@ -94,20 +94,20 @@ def turn_rows(turns: Sequence[Turn]) -> Iterator[Row]:
         before = step.round
 
 
-def _step(step: Step, *, number: str) -> Iterator[Row]:
+def _step(step: Step, *, number: str) -> Iterator[StyledLine]:
     arrow = "◀─" if step.speaker == "server" else "─▶"
     lead = Span(f"{number:<3}{step.speaker:>{_SPEAKER - 3}} {arrow} ", step.speaker)
     hang = f"{'':{_SPEAKER}} │  "
     body = list(_body(step))
     beside = body.pop(0) if body and "\n" not in body[0].text and len(body[0].text) <= _ONE_LINE else None
     title = Span(line(step.title) + (": " if beside and step.text else " " if beside else ""), _title_style(step))
-    yield Row(lead, (title, beside) if beside else (title,), hang)
+    yield StyledLine(lead, (title, beside) if beside else (title,), hang)
     for span in body:
         for text in span.text.split("\n"):
-            yield Row(Span(hang, "dim"), (Span(text, span.style),), hang)
+            yield StyledLine(Span(hang, "dim"), (Span(text, span.style),), hang)
     for field in step.fields:
         name, about = Span(line(field.name), "strong"), Span(f"  {line(field.about)}")
-        yield Row(Span(hang, "dim"), (name, about, Span(f"  {line(field.description)}", "dim")), hang)
+        yield StyledLine(Span(hang, "dim"), (name, about, Span(f"  {line(field.description)}", "dim")), hang)
 
 
 def _title_style(step: Step) -> Style:
@@ -130,29 +130,29 @@ def _short(text: str) -> str:
 # --- problems -----------------------------------------------------------------------------------------------------
 
 
-def problem_rows(outcome: Outcome) -> Iterator[Row]:
+def problem_rows(outcome: Outcome) -> Iterator[StyledLine]:
     """Yield why a test is broken or skipped, and every check that failed."""
     if outcome.problem:
         mark = Span("! ", "odd") if outcome.status == "broken" else Span("- ", "dim")
         first, *rest = _short(outcome.problem).split("\n")
-        yield Row(mark, (Span(first),), _BAR)
+        yield StyledLine(mark, (Span(first),), _BAR)
         yield from (_barred(Span(text)) for text in rest)
     for check in outcome.failures:
         yield from _check(check)
 
 
-def _check(check: Check) -> Iterator[Row]:
+def _check(check: Check) -> Iterator[StyledLine]:
     problem, found = told_of(check)
     first, *rest = visible(shortened(problem, letters=_LONGEST_PROBLEM, lines=_MOST_LINES * 3)).split("\n")
     told = Span(f"  {line(first)}" if first else "")
     place = Span(f"  {line(str(check.place))}" if check.place else "", "dim")
-    yield Row(Span("✗ ", "bad"), (Span(line(check.name), "strong"), told, place), _BAR)
+    yield StyledLine(Span("✗ ", "bad"), (Span(line(check.name), "strong"), told, place), _BAR)
     yield from (_barred(Span(text)) for text in rest)
     if found is not None:
         yield from _difference(found)
 
 
-def _difference(found: Difference) -> Iterator[Row]:
+def _difference(found: Difference) -> Iterator[StyledLine]:
     match found:
         case TextDiff(lines):
             yield _barred(Span("- expected", "good"), Span("  "), Span("+ actual", "bad"))
@@ -164,13 +164,13 @@ def _difference(found: Difference) -> Iterator[Row]:
             yield from _at_most(_MOST_CHANGES, [_change(change) for change in changes], "difference")
 
 
-def _labelled(name: str, value: object, style: Style) -> Iterator[Row]:
+def _labelled(name: str, value: object, style: Style) -> Iterator[StyledLine]:
     shown = _short(value if isinstance(value, str) else fitted(value, _ONE_LINE))
     for number, text in enumerate(shown.split("\n")):
-        yield Row(Span(f"│ {name if not number else '':<9}", "dim"), (Span(text, style),), f"│ {'':9}")
+        yield StyledLine(Span(f"│ {name if not number else '':<9}", "dim"), (Span(text, style),), f"│ {'':9}")
 
 
-def _at_most(most: int, rows: list[Row], noun: str) -> Iterable[Row]:
+def _at_most(most: int, rows: list[StyledLine], noun: str) -> Iterable[StyledLine]:
     if len(rows) <= most:
         return rows
     return [*rows[:most], _barred(Span(f"… {counted(len(rows) - most, f'more {noun}')}", "dim"))]
@@ -183,7 +183,7 @@ _SIDES: Final[dict[str, tuple[str, Style, Style]]] = {
 }
 
 
-def _diff_line(item: DiffLine) -> Row:
+def _diff_line(item: DiffLine) -> StyledLine:
     if item.side == "gap":
         return _barred(Span(f"  … {counted(item.left_out, 'line')}", "dim"), hang="│   ")
     sign, style, mark = _SIDES[item.side]
@@ -191,7 +191,7 @@ def _diff_line(item: DiffLine) -> Row:
     return _barred(Span(sign, style), *parts, hang="│   ")
 
 
-def _change(change: ValueChange) -> Row:
+def _change(change: ValueChange) -> StyledLine:
     expected, actual = Span(_value(change.expected), "good"), Span(_value(change.actual), "bad")
     told: tuple[Span, ...]
     match change.kind:
@@ -211,12 +211,12 @@ def _value(value: object) -> str:
 # --- the server's stderr ------------------------------------------------------------------------------------------
 
 
-def log_rows(log: str) -> Iterator[Row]:
+def log_rows(log: str) -> Iterator[StyledLine]:
     """Yield the end of the server's stderr."""
     lines = log.rstrip().split("\n")
     if lines == [""]:
         return
     left_out = f", the last {LOG_LINES} of {counted(len(lines), 'line')}" if len(lines) > LOG_LINES else ""
-    yield Row(Span(""), (Span(f"the server's stderr{left_out}", "dim"),))
+    yield StyledLine(Span(""), (Span(f"the server's stderr{left_out}", "dim"),))
     for text in lines[-LOG_LINES:]:
         yield _barred(Span(visible(shortened(text, letters=500, lines=1))))

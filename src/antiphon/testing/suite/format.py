@@ -10,7 +10,7 @@ from yaml.nodes import MappingNode, Node
 
 from antiphon.testing.json_paths import read_path
 from antiphon.testing.suite.checks import OPERATORS, TYPES, pattern
-from antiphon.testing.suite.document import FLAG, LIST, MAP, NUMBER, TEXT, Document, nearest
+from antiphon.testing.suite.document import FLAG, LIST, MAP, NAME, NUMBER, TEXT, Document, nearest
 from antiphon.testing.suite.grammar import (
     WRONG,
     ByKind,
@@ -23,7 +23,6 @@ from antiphon.testing.suite.grammar import (
     Plain,
     Rule,
 )
-from antiphon.testing.suite.variables import NAME
 from antiphon.types import JsonObject
 
 DEFAULT_TIMEOUT: Final = 60.0

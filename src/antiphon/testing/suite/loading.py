@@ -13,7 +13,16 @@ from antiphon.config.servers import ConfiguredServer, open_config
 from antiphon.errors import ConfigUnusable
 from antiphon.shapes import raw_shape
 from antiphon.testing.json_paths import read_path
-from antiphon.testing.suite.document import Document, Problem, SuiteBroken, nearest, read_document
+from antiphon.testing.suite.document import (
+    Document,
+    Problem,
+    SuiteBroken,
+    filled,
+    missing_environment,
+    names_in,
+    nearest,
+    read_document,
+)
 from antiphon.testing.suite.format import DEFAULT_STARTUP, DEFAULT_TIMEOUT, SUITE
 from antiphon.testing.suite.grammar import WRONG, Fields
 from antiphon.testing.suite.model import (
@@ -27,7 +36,6 @@ from antiphon.testing.suite.model import (
     Suite,
     Target,
 )
-from antiphon.testing.suite.variables import filled, missing_environment, names_in
 from antiphon.types import JsonObject
 
 MAX_ROUNDS: Final = 10

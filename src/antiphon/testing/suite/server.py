@@ -18,7 +18,7 @@ from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused, Si
 from antiphon.loading import ServerMissing, load_fresh
 from antiphon.oauth.identity import Identity
 from antiphon.server.dispatch import Service
-from antiphon.testing.servers import Connection, environment, link_to, shared_key
+from antiphon.testing.servers import ServerUnderTest, environment, link_to, shared_key
 from antiphon.testing.suite.attempt import SuiteClient
 from antiphon.testing.suite.model import Credentials, Target
 from antiphon.transports.link import Link
@@ -111,7 +111,7 @@ class SuiteServer:
         self._player.drifts.clear()
         return told
 
-    def reached_by(self) -> Connection:
+    def reached_by(self) -> ServerUnderTest:
         """Return how the server is reached: by its URL, a function that loads the app, or a command."""
         target = self.target
         to: object = target.url
@@ -119,7 +119,7 @@ class SuiteServer:
             to = partial(load_fresh, target.app, target.cwd, Service)
         elif not target.url:
             to = self._log.kept(_found(target.command, self.environment))
-        return Connection(
+        return ServerUnderTest(
             target=to,
             era=ERAS[self.era],
             headers=target.headers,
