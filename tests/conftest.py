@@ -33,13 +33,13 @@ def app():
 def call():
     """A request to a server in memory, and the reply, checked by the referee; `told` collects notifications."""
     from antiphon.auth import Identity
-    from antiphon.transports.memory import Memory
+    from antiphon.transports.memory import MemoryLink
 
     async def call(server, method, params=None, *, id=1, told=None, principal=None, **about):
         message = json.loads(json.dumps(request(method, params, id=id, **about)))
         heard = [] if told is None else told
         async with asyncio.timeout(DEADLINE):
-            reply = await Memory(server, identity=None if principal is None else Identity(subject=principal)).send(
+            reply = await MemoryLink(server, identity=None if principal is None else Identity(subject=principal)).send(
                 message, heard.append
             )
         for notification in heard:

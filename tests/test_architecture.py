@@ -205,14 +205,14 @@ def test_importing_antiphon_loads_nothing_heavy(code):
 def test_a_server_that_answers_in_memory_loads_nothing_heavy_either():
     code = """
 import asyncio, antiphon
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 app = antiphon.Server("x")
 @app.tool
 async def echo(text: str) -> dict[str, str]:
     return {"text": text}
 meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 params = {"name": "echo", "arguments": {"text": "hi"}, "_meta": meta}
-reply = asyncio.run(Memory(app).send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
+reply = asyncio.run(MemoryLink(app).send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
 assert reply["result"]["structuredContent"] == {"text": "hi"}, reply
 """
     loaded = loaded_by(code)

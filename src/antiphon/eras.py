@@ -146,13 +146,13 @@ def connect(
         return target
     if hasattr(target, "answer"):
         from antiphon.server.dispatch import Service
-        from antiphon.transports.memory import Memory
+        from antiphon.transports.memory import MemoryLink
 
         if isinstance(target, Service):
             if choice.is_old:
                 older: Link = _older().to_service(target, identity=identity, revision=choice.revision)
                 return older
-            return Memory(target, identity=identity)
+            return MemoryLink(target, identity=identity)
     raise TypeError(f"Client() takes a URL, a command, a server's file, a Server or a Link, got {target!r}")
 
 

@@ -19,7 +19,7 @@ from antiphon.adapt import awaited, service_of, step
 from antiphon.errors import AntiphonError
 from antiphon.rounds.token import generate_key
 from antiphon.stores import MemoryStore
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -219,7 +219,7 @@ async def test_a_cancellation_is_no_answer_in_a_thread_either(library):
     service = service_of(awaited(bare))
     async with service.running():
         message = request("tools/call", {"name": "discard", "arguments": {}}, capabilities=ALL)
-        call = asyncio.create_task(Memory(service).send(message))
+        call = asyncio.create_task(MemoryLink(service).send(message))
         await asked.wait()
         (asking,) = [task for task in asyncio.all_tasks() if "task_wrapper" in repr(task)]
         asking.cancel()

@@ -8,7 +8,7 @@ from typing import Any
 
 from antiphon import Server
 from antiphon.auth import Identity
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 
 EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}
 ABSENT: Any = object()
@@ -151,7 +151,7 @@ async def leg(
 ) -> Round:
     """One request and its reply."""
     sent = _request(method, params, state, responses, capabilities)
-    reply = await Memory(server, identity=None if principal is None else Identity(subject=principal)).send(sent)
+    reply = await MemoryLink(server, identity=None if principal is None else Identity(subject=principal)).send(sent)
     assert reply is not None
     assert reply["id"] == sent["id"]
     done = Round(json.loads(json.dumps(reply)))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from antiphon import Accepted, Client, Context, Server
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from examples import examples
 
 MANY = 1000
@@ -68,7 +68,7 @@ async def test_a_thousand_calls_over_http_share_a_hundred_connections(app, live)
     assert 2 <= len(seen - {None}) <= 100
 
 
-class Held(Memory):
+class Held(MemoryLink):
     """A way to the server on which every request waits until it is let go."""
 
     def __init__(self, service):

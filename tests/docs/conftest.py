@@ -8,7 +8,7 @@ import pytest
 
 from antiphon import Server
 from antiphon.auth import Identity
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from asgi import Http
 from asking import driver
 from messages import headers_for, request, tool_call
@@ -22,7 +22,7 @@ async def send(
     """One request in memory, and the whole reply; `told` collects the notifications that came before it."""
     principal = about.pop("principal", None)
     heard: list[Json] = [] if told is None else told
-    reply = await Memory(server, identity=None if principal is None else Identity(subject=principal)).send(
+    reply = await MemoryLink(server, identity=None if principal is None else Identity(subject=principal)).send(
         request(method, params, **about), heard.append
     )
     as_on_a_wire: Json = json.loads(json.dumps(reply))

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon import Accepted, Browser, Client, Context, Inbox, MemoryStore, Server
 from antiphon.testing.servers import serving
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from messages import headers_for, request
 
 ERASE = {"name": "erase", "arguments": {"what": "staging"}}
@@ -122,7 +122,7 @@ async def test_none_of_a_hundred_attempts_counts_where_a_browser_asks() -> None:
         seen = [row.id, first.text, json.dumps(first.meta)]
         for forged in answers(seen) * 3:
             attempts += 1
-            reply = await Memory(app).send(request("tools/call", {**ERASE, **forged}))
+            reply = await MemoryLink(app).send(request("tools/call", {**ERASE, **forged}))
             assert "Erased" not in json.dumps(reply)
         for guess, verb in product(("", "x", row.id, "inbox", "a" * 43), ("GET", "POST")):
             attempts += 1

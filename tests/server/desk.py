@@ -7,7 +7,7 @@ from antiphon import Context, Server
 from antiphon.inbox.rows import Row, Rows
 from antiphon.oauth.identity import Identity
 from antiphon.stores import MemoryStore, Store
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from messages import request
 
 PAGE = "https://ops.example.com/inbox"
@@ -87,7 +87,7 @@ class Ops:
         **about: Any,
     ) -> Json:
         """One request of revision 2026-07-28 by a client that declares nothing, unless told otherwise."""
-        reply = await Memory(self.app, identity=None if principal is None else Identity(subject=principal)).send(
+        reply = await MemoryLink(self.app, identity=None if principal is None else Identity(subject=principal)).send(
             request(method, params, **about), None if heard is None else heard.append
         )
         assert reply is not None

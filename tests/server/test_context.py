@@ -43,14 +43,14 @@ async def test_the_client_is_known_by_what_it_says(app, use):
 
 
 async def test_a_client_may_stay_anonymous(app, call, use):
-    from antiphon.transports.memory import Memory
+    from antiphon.transports.memory import MemoryLink
     from messages import CLIENT, check_reply
 
     seen = []
     app.add_tool(note(seen), name="look")
     message = tool_call("look")
     del message["params"]["_meta"][CLIENT]
-    check_reply(message, await Memory(app).send(message))
+    check_reply(message, await MemoryLink(app).send(message))
     assert seen[0].client.name is None
     assert seen[0].client.version is None
 

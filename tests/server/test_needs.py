@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pytest
 
 from antiphon import Ask, Browser, Client, Context, Refused, Server, ask
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from messages import request
 
 
@@ -39,7 +39,7 @@ async def names(app: Server, **about: Any) -> list[str]:
     found, cursor = [], None
     while True:
         params = {} if cursor is None else {"cursor": cursor}
-        result = (await Memory(app).send(request("tools/list", params, **about)))["result"]
+        result = (await MemoryLink(app).send(request("tools/list", params, **about)))["result"]
         assert result["cacheScope"] == "private"
         found += [tool["name"] for tool in result["tools"]]
         cursor = result.get("nextCursor")
@@ -74,7 +74,7 @@ async def test_a_ladder_hides_only_what_it_does_not_reach() -> None:
 async def test_a_list_in_which_nothing_is_needed_is_public() -> None:
     app = Server("plain")
     app.add_tool(lambda: "x", name="x")
-    reply = await Memory(app).send(request("tools/list"))
+    reply = await MemoryLink(app).send(request("tools/list"))
     assert reply["result"]["cacheScope"] == "public"
 
 

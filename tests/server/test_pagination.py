@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import Server
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from examples import examples
 from messages import LISTED, check_reply, request
 
@@ -19,7 +19,7 @@ ADD = {
 
 async def page(app, method, cursor=None):
     message = request(method, {} if cursor is None else {"cursor": cursor})
-    reply = await Memory(app).send(message)
+    reply = await MemoryLink(app).send(message)
     check_reply(message, reply)
     return reply
 

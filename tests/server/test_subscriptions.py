@@ -7,7 +7,7 @@ import pytest
 
 from antiphon import Context
 from antiphon.transports import asgi, asgi_exchange
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from asgi import Http
 from messages import SERVER, SUBSCRIPTION, check_notification, check_reply, request
 
@@ -210,7 +210,7 @@ async def test_a_server_that_starts_again_listens_again(full):
 async def test_streams_work_in_memory_too(full):
     told = asyncio.Queue()
     listener = asyncio.ensure_future(
-        Memory(full).send(request("subscriptions/listen", {"notifications": EVERYTHING}), told.put)
+        MemoryLink(full).send(request("subscriptions/listen", {"notifications": EVERYTHING}), told.put)
     )
     async with asyncio.timeout(5):
         assert (await told.get())["method"] == "notifications/subscriptions/acknowledged"

@@ -10,7 +10,7 @@ from antiphon.testing import link_contract
 from antiphon.testing.contracts import check_link
 from antiphon.transports import stdio_client as child
 from antiphon.transports.http_client import HttpLink
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from antiphon.transports.stdio_client import ChildLink
 
 COMMAND = [sys.executable, "-m", "antiphon.testing.contracts"]
@@ -29,7 +29,7 @@ def forgetful(monkeypatch):
 
 
 async def test_in_memory():
-    await check_link(Memory)
+    await check_link(MemoryLink)
 
 
 async def test_over_http(url):
@@ -52,14 +52,14 @@ async def test_to_a_process_of_an_unknown_era():
 # --- links that are wrong -----------------------------------------------------------------------------------------
 
 
-class Swapping(Memory):
+class Swapping(MemoryLink):
     """Gives the reply to another id."""
 
     async def request(self, message, *, headers, on_notification=None):
         return {**await super().request(message, headers=headers, on_notification=on_notification), "id": 0}
 
 
-class OneAtATime(Memory):
+class OneAtATime(MemoryLink):
     __slots__ = ("_turn",)
 
     def __init__(self, service):
@@ -71,7 +71,7 @@ class OneAtATime(Memory):
             return await super().request(message, headers=headers, on_notification=on_notification)
 
 
-class Short(Memory):
+class Short(MemoryLink):
     """Cuts what is long."""
 
     async def request(self, message, *, headers, on_notification=None):
@@ -80,7 +80,7 @@ class Short(Memory):
         return await super().request(message, headers=headers, on_notification=on_notification)
 
 
-class Late(Memory):
+class Late(MemoryLink):
     """Tells notifications after the reply."""
 
     async def request(self, message, *, headers, on_notification=None):
@@ -96,7 +96,7 @@ class Late(Memory):
         return reply
 
 
-class Crossed(Memory):
+class Crossed(MemoryLink):
     """Tells every notification to the callback that came last."""
 
     __slots__ = ("_last",)
@@ -110,7 +110,7 @@ class Crossed(Memory):
         return await super().request(message, headers=headers, on_notification=tell)
 
 
-class Quiet(Memory):
+class Quiet(MemoryLink):
     """Keeps to itself what a callback raises."""
 
     async def request(self, message, *, headers, on_notification=None):
@@ -124,7 +124,7 @@ class Quiet(Memory):
         return await super().request(message, headers=headers, on_notification=tell)
 
 
-class Vague(Memory):
+class Vague(MemoryLink):
     """Says of every error that it is internal."""
 
     async def request(self, message, *, headers, on_notification=None):
@@ -134,7 +134,7 @@ class Vague(Memory):
         return reply
 
 
-class Detached(Memory):
+class Detached(MemoryLink):
     """Lets a request run on when it is cancelled."""
 
     async def request(self, message, *, headers, on_notification=None):
@@ -143,7 +143,7 @@ class Detached(Memory):
         )
 
 
-class Patient(Memory):
+class Patient(MemoryLink):
     """Waits for what is under way."""
 
     async def close(self):
@@ -152,7 +152,7 @@ class Patient(Memory):
         await super().close()
 
 
-class Undead(Memory):
+class Undead(MemoryLink):
     """Is open for ever."""
 
     async def close(self):
@@ -160,7 +160,7 @@ class Undead(Memory):
         self._is_closed = False
 
 
-class Once(Memory):
+class Once(MemoryLink):
     """Opens once."""
 
     async def open(self):
@@ -169,7 +169,7 @@ class Once(Memory):
         await super().open()
 
 
-class Littering(Memory):
+class Littering(MemoryLink):
     """Starts a task that it does not end."""
 
     __slots__ = ("_task",)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from antiphon import Context, Icon, Image
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from messages import check_reply, request, tool_call
 
 
@@ -25,7 +25,7 @@ async def test_replies_are_what_a_parser_would_give(app):
         return "look", Image(b"png")
 
     for message in (request("tools/list"), tool_call("picture"), request("server/discover")):
-        reply = await Memory(app).send(message)
+        reply = await MemoryLink(app).send(message)
         check_reply(message, reply)
         assert only_json(reply), reply
 
@@ -38,7 +38,7 @@ async def test_notifications_come_before_the_reply_and_are_plain_too(app):
         return "done"
 
     told = []
-    await Memory(app).send(tool_call("work", progress="t", log_level="info"), told.append)
+    await MemoryLink(app).send(tool_call("work", progress="t", log_level="info"), told.append)
     assert [message["method"] for message in told] == ["notifications/progress", "notifications/message"]
     assert all(map(only_json, told))
 
@@ -50,18 +50,18 @@ async def test_the_callback_may_be_async_and_may_be_missing(app):
         return "done"
 
     told = asyncio.Queue()
-    await Memory(app).send(tool_call("work", progress="t"), told.put)
+    await MemoryLink(app).send(tool_call("work", progress="t"), told.put)
     assert told.qsize() == 1
-    assert (await Memory(app).send(tool_call("work", progress="t")))["result"]
+    assert (await MemoryLink(app).send(tool_call("work", progress="t")))["result"]
 
 
 async def test_a_notification_gets_no_reply(app):
-    assert await Memory(app).send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}}) is None
+    assert await MemoryLink(app).send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}}) is None
 
 
 @pytest.mark.parametrize("message", [{}, {"jsonrpc": "2.0"}, {"jsonrpc": "2.0", "id": None, "method": "x"}])
 async def test_a_message_that_is_none_is_an_error_here_too(app, message):
-    reply = await Memory(app).send(message)
+    reply = await MemoryLink(app).send(message)
     assert reply["error"]["code"] == -32600
     assert "id" not in reply
 
@@ -70,7 +70,7 @@ async def test_the_message_is_left_as_it_was(app):
     app.add_tool(lambda: "x", name="echo")
     message = tool_call("echo")
     before = json.dumps(message)
-    await Memory(app).send(message)
+    await MemoryLink(app).send(message)
     assert json.dumps(message) == before
 
 
@@ -85,7 +85,7 @@ async def test_cancelling_the_call_cancels_the_handler(app):
         finally:
             ended.append(True)
 
-    task = asyncio.ensure_future(Memory(app).send(tool_call("wait")))
+    task = asyncio.ensure_future(MemoryLink(app).send(tool_call("wait")))
     await asyncio.wait_for(started.wait(), 5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

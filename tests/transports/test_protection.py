@@ -21,7 +21,7 @@ from antiphon.oauth.challenge import challenge_of
 from antiphon.oauth.identity import LEEWAY
 from antiphon.oauth.jose import new_key, proof
 from antiphon.testing.issuer import Issuer
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from asgi import Http
 from messages import request, tool_call
 
@@ -313,7 +313,7 @@ async def test_a_subscription_ends_with_its_token(app, issuer):
 
 
 async def test_nothing_is_asked_of_a_caller_in_memory(app):
-    reply = await Memory(app).send(tool_call("by_argument", {"level": "admin"}))
+    reply = await MemoryLink(app).send(tool_call("by_argument", {"level": "admin"}))
     assert reply["result"]["content"][0]["text"] == "fine"
 
 

@@ -15,7 +15,7 @@ from antiphon.app import Server
 from antiphon.bridge.connections import connector
 from antiphon.bridge.upstream import Upstream
 from antiphon.cli.login import auth_for
-from antiphon.cli.serve import Address, endpoint_options, http_options, refuse_http_options, serve_here
+from antiphon.cli.serve import ListenAddress, endpoint_options, http_options, refuse_http_options, serve_here
 from antiphon.cli.target import ServerTarget, header_option, read_headers, read_targets
 from antiphon.eras import Legacy
 from antiphon.transports.link import Link
@@ -81,7 +81,7 @@ def bridge_command(
         connect = _connector(target, read_headers(header, target), era, file)
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
-        address = Address(host=host, port=port, path=path)
+        address = ListenAddress(host=host, port=port, path=path)
         options = endpoint_options(
             address, allow_host, allow_origin, legacy, principal=principal, max_requests=max_requests, health=health
         )

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from antiphon.cli.login import auth_for
-from antiphon.cli.serve import Address, listen
+from antiphon.cli.serve import ListenAddress, listen
 from antiphon.cli.target import ServerTarget, header_option, read_headers, read_target
 
 
@@ -86,7 +86,7 @@ def inspect_command(
 
     server = read_target(target)
     headers = read_headers(header, server)
-    address = Address(host=host, port=port, path="/")
+    address = ListenAddress(host=host, port=port, path="/")
     auth = auth_for(server.target, headers)
     try:
         inspector = Inspector(

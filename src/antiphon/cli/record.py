@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from antiphon.cli import exit_codes
-from antiphon.cli.serve import Address, listen
+from antiphon.cli.serve import ListenAddress, listen
 from antiphon.cli.target import ServerTarget, read_headers, read_target
 from antiphon.errors import Disconnected
 from antiphon.escaping import visible
@@ -85,7 +85,7 @@ def record_command(
     except ValueError as fault:
         raise click.UsageError(f"--blind and --redact take a field's name, or a path: {fault}") from None
     if peer.command is None:
-        _record_http(peer, recording, output, Address(host=host, port=port), allow_host)
+        _record_http(peer, recording, output, ListenAddress(host=host, port=port), allow_host)
     elif http:
         raise click.UsageError("--http records a server at a URL: start it, and give its URL as --target")
     else:
@@ -109,7 +109,7 @@ def _record_streams(peer: ServerTarget, recording: "Recording", output: Path) ->
 
 
 def _record_http(
-    peer: ServerTarget, recording: "Recording", output: Path, address: Address, hosts: tuple[str, ...]
+    peer: ServerTarget, recording: "Recording", output: Path, address: ListenAddress, hosts: tuple[str, ...]
 ) -> None:
     from antiphon.testing.cassette.format import CassetteBroken
     from antiphon.testing.cassette.http import RecordingProxy, run
@@ -120,7 +120,7 @@ def _record_http(
         peer.text, recording, hosts=[*address.names, *hosts], headers=peer.headers, after=file.save_when_idle
     )
     sockets = listen(address)
-    url = Address(host=address.host, port=address.port, path=proxy.path).url(sockets)
+    url = ListenAddress(host=address.host, port=address.port, path=proxy.path).url(sockets)
     try:
         run(proxy, sockets, started=lambda: click.echo(f"Recording {peer.text} on {url}", err=True))
         count = file.save()
@@ -159,7 +159,7 @@ def replay_command(
     if not http:
         _replay_streams(replay)
     else:
-        _replay_http(replay, cassette, Address(host=host, port=port, path=path), allow_host)
+        _replay_http(replay, cassette, ListenAddress(host=host, port=port, path=path), allow_host)
     left = replay.unplayed
     if left:
         click.echo(f"Not asked for: {visible(', '.join(entry.title for entry in left))}", err=True)
@@ -189,7 +189,7 @@ def _replay_streams(replay: "Replay") -> None:
         return
 
 
-def _replay_http(replay: "Replay", cassette: Path, address: Address, hosts: tuple[str, ...]) -> None:
+def _replay_http(replay: "Replay", cassette: Path, address: ListenAddress, hosts: tuple[str, ...]) -> None:
     from antiphon.testing.cassette.http import ReplayApp, run
 
     sockets = listen(address)

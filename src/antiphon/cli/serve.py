@@ -76,7 +76,7 @@ def load_server(name: ServerName) -> Server:
 # --- the address --------------------------------------------------------------------------------------------------
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     path: str = "/mcp"
@@ -99,7 +99,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
-def listen(address: Address) -> list[socket.socket]:
+def listen(address: ListenAddress) -> list[socket.socket]:
     """Listen on every address of the host. Clients queue there while workers start."""
     try:
         found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -125,7 +125,7 @@ def listen(address: Address) -> list[socket.socket]:
     return sockets
 
 
-def _why(address: Address, fault: OSError) -> str:
+def _why(address: ListenAddress, fault: OSError) -> str:
     if fault.errno == errno.EADDRINUSE:
         return f"Port {address.port} on {address.host} is in use: choose another with --port (0 for any free port)"
     return f"Cannot listen on port {address.port} of {address.host}: {fault.strerror}"
@@ -180,7 +180,7 @@ def http_options(function: F) -> F:
 
 
 def endpoint_options(
-    address: Address,
+    address: ListenAddress,
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
     legacy: Legacy,
@@ -249,7 +249,7 @@ def serve_command(
         except UrlRefused as fault:
             raise click.BadParameter(str(fault), param_hint="'--url'") from None
         allow_host = (*allow_host, urlsplit(url).netloc)
-    address = Address(host=host, port=port, path=path)
+    address = ListenAddress(host=host, port=port, path=path)
     options = endpoint_options(
         address, allow_host, allow_origin, legacy, principal=principal, max_requests=max_requests, health=health
     )
@@ -305,11 +305,11 @@ def _stdout_kept() -> Generator[None, None, None]:
 # --- HTTP ---------------------------------------------------------------------------------------------------------
 
 
-def _serve_alone(job: Job, address: Address) -> None:
+def _serve_alone(job: Job, address: ListenAddress) -> None:
     serve_here(_loaded(job), job.options, address)
 
 
-def serve_here(server: Server, options: dict[str, Any], address: Address) -> None:
+def serve_here(server: Server, options: dict[str, Any], address: ListenAddress) -> None:
     """Serve over HTTP, in this process."""
     from antiphon.transports import serve  # loads the HTTP server
 
@@ -341,7 +341,7 @@ def _told() -> Generator[None, None, None]:
         raise click.UsageError(str(fault)) from None
 
 
-def _serve_workers(job: Job, address: Address, count: int) -> None:
+def _serve_workers(job: Job, address: ListenAddress, count: int) -> None:
     server = _loaded(job)
     with _told():
         check_reach(server, address.host, count)
@@ -351,7 +351,7 @@ def _serve_workers(job: Job, address: Address, count: int) -> None:
         raise click.ClickException("A worker could not start")
 
 
-def _serve_reloading(job: Job, address: Address) -> None:
+def _serve_reloading(job: Job, address: ListenAddress) -> None:
     """Keep one worker running, and restart it when a Python file changes."""
     from uvicorn import Server as Uvicorn
     from uvicorn.supervisors import ChangeReload

@@ -36,7 +36,7 @@ _MAX_BYTES: Final = 65536
 """What a token may have, unless the server says otherwise: see Seal."""
 
 
-class Round(msgspec.Struct, kw_only=True):
+class InspectedRound(msgspec.Struct, kw_only=True):
     """One round: a request, and what came back."""
 
     number: int
@@ -65,7 +65,7 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
-class Call:
+class InspectedCall:
     """A call and its rounds. ``changed`` is called with it whenever it has moved on."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Call:
         params: JsonObject,
         *,
         keys: TokenKeys | None,
-        changed: "Callable[[Call], None]",
+        changed: "Callable[[InspectedCall], None]",
         parent: Parent | None = None,
     ) -> None:
         self.id = id_
@@ -85,7 +85,7 @@ class Call:
         self.params = params
         self.parent = parent
         self.forks: list[str] = []
-        self.rounds: list[Round] = []
+        self.rounds: list[InspectedRound] = []
         self.turns: list[Turn] = []
         self.started = time()
         self.version = 0
@@ -163,7 +163,7 @@ class Call:
 
     async def _leg(self, outcome: Awaitable[tuple[JsonObject | None, Pending | None]]) -> bool:
         """Wait for one round to end; return whether the call has."""
-        round_ = Round(number=len(self.rounds) + 1, logs=[], frames=[])
+        round_ = InspectedRound(number=len(self.rounds) + 1, logs=[], frames=[])
         self.rounds.append(round_)
         self._move()
         with self.instance.link.noting() as turns:
@@ -287,7 +287,7 @@ def log_of(params: JsonObject) -> JsonObject:
 # --- as the page sees it ------------------------------------------------------------------------------------------
 
 
-def summary_of(call: Call) -> JsonObject:
+def summary_of(call: InspectedCall) -> JsonObject:
     """Return a call on one line."""
     arguments = call.params.get("arguments")
     given = arguments.items() if isinstance(arguments, dict) else ()
@@ -310,7 +310,7 @@ def summary_of(call: Call) -> JsonObject:
     }
 
 
-def shown(call: Call) -> JsonObject:
+def shown(call: InspectedCall) -> JsonObject:
     """Return a call with all that is known of its rounds, but what only the inspector knows."""
     rounds = [shown_round(call, number) for number in range(len(call.rounds))]
     steps = [
@@ -328,7 +328,7 @@ def shown(call: Call) -> JsonObject:
     }
 
 
-def shown_round(call: Call, place: int) -> JsonObject:
+def shown_round(call: InspectedCall, place: int) -> JsonObject:
     round_ = call.rounds[place]
     plain_: JsonObject = {
         name: getattr(round_, name)
@@ -345,7 +345,7 @@ def shown_round(call: Call, place: int) -> JsonObject:
     }
 
 
-def _token(call: Call, round_: Round) -> JsonObject | None:
+def _token(call: InspectedCall, round_: InspectedRound) -> JsonObject | None:
     state = None if round_.pending is None else round_.pending.state
     if state is None:
         return None
@@ -368,7 +368,7 @@ def _token(call: Call, round_: Round) -> JsonObject | None:
     return {**told, "opened": opened, "why": round_.why_sealed}
 
 
-def _ran(call: Call, place: int) -> JsonObject:
+def _ran(call: InspectedCall, place: int) -> JsonObject:
     """Return what a round ran and recalled, as far as the tokens before and after it tell."""
     round_ = call.rounds[place]
     before = call.rounds[place - 1].opened if place else None

@@ -7,7 +7,7 @@ import msgspec
 
 from antiphon.client.results import CallResult
 from antiphon.escaping import counted
-from antiphon.inspect.calls import Call, Round
+from antiphon.inspect.calls import InspectedCall, InspectedRound
 from antiphon.inspect.traffic import bounded
 from antiphon.testing.report.diff import TextDiff, ValueDiff, difference
 from antiphon.types import JsonObject
@@ -16,7 +16,7 @@ _OF_THE_ERA: Final = frozenset({"_meta", "resultType", "ttlMs", "cacheScope"})
 """What results of one era have and those of the other have not."""
 
 
-def differs(parent: Call, fork: Call) -> JsonObject | None:
+def differs(parent: InspectedCall, fork: InspectedCall) -> JsonObject | None:
     """Return what differs from the round of the fork on; None while there is nothing to compare."""
     first = 0 if fork.parent is None else fork.parent.round
     ours, theirs = parent.rounds[first:], fork.rounds[first:]
@@ -29,7 +29,7 @@ def differs(parent: Call, fork: Call) -> JsonObject | None:
     return {"same": not places, "places": places}
 
 
-def _compared(one: Round, other: Round) -> Iterator[JsonObject]:
+def _compared(one: InspectedRound, other: InspectedRound) -> Iterator[JsonObject]:
     if "running" in {one.status, other.status}:
         return
     for what in ("questions", "result", "error"):

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from antiphon.errors import AntiphonError, CannotAnswer
 from antiphon.escaping import compact, line
-from antiphon.inspect.calls import Call
+from antiphon.inspect.calls import InspectedCall
 from antiphon.inspect.instance import Spot
 from antiphon.testing.answer_values import fields_of, kind_of, response_to
 from antiphon.testing.cassette.recording import Recording
@@ -29,9 +29,9 @@ class NotExportable(AntiphonError):
     """The call cannot be written down so; the text says why."""
 
 
-def export(kind: str, call: Call, spot: Spot) -> JsonObject:
+def export(kind: str, call: InspectedCall, spot: Spot) -> JsonObject:
     """Return the name of a file, its text, and what to know about it."""
-    writers: dict[str, tuple[str, Callable[[Call, Spot], tuple[str, str | None]]]] = {
+    writers: dict[str, tuple[str, Callable[[InspectedCall, Spot], tuple[str, str | None]]]] = {
         "test": (".mcp.yaml", _test),
         "cassette": (".cassette.json", _cassette),
         "call": (".sh", _command),
@@ -53,7 +53,7 @@ def stem(title: str) -> str:
 # --- a test -------------------------------------------------------------------------------------------------------
 
 
-def _test(call: Call, spot: Spot) -> tuple[str, str | None]:
+def _test(call: InspectedCall, spot: Spot) -> tuple[str, str | None]:
     kind = _KINDS[call.method]
     test: JsonObject = {"name": f"{line(call.title)} as it was seen", kind: call.title}
     if call.params.get("arguments"):
@@ -77,7 +77,7 @@ def _test(call: Call, spot: Spot) -> tuple[str, str | None]:
     return f"{head}{yaml_of({'server': server})}\ntests:\n{tests}", note
 
 
-def _answers(call: Call) -> JsonObject:
+def _answers(call: InspectedCall) -> JsonObject:
     """Return the answers by key; a list where a key was asked several times."""
     made: dict[str, list[object]] = {}
     for round_ in call.rounds:
@@ -101,7 +101,7 @@ def _short(key: str, request: JsonObject, response: JsonObject) -> object:
     return response
 
 
-def _expected(call: Call) -> JsonObject:
+def _expected(call: InspectedCall) -> JsonObject:
     last = call.rounds[-1]
     asked = [key for round_ in call.rounds for key in round_.questions]
     expect: JsonObject = {"rounds": len(call.rounds)}
@@ -142,7 +142,7 @@ def _variable(header: str) -> str:
 # --- a cassette ---------------------------------------------------------------------------------------------------
 
 
-def _cassette(call: Call, spot: Spot) -> tuple[str, str | None]:
+def _cassette(call: InspectedCall, spot: Spot) -> tuple[str, str | None]:
     if call.recorded is None:
         raise NotExportable("Its messages are too large to be kept")
     recording = Recording()
@@ -163,7 +163,7 @@ def _cassette(call: Call, spot: Spot) -> tuple[str, str | None]:
 # --- commands and code --------------------------------------------------------------------------------------------
 
 
-def _command(call: Call, spot: Spot) -> tuple[str, str | None]:
+def _command(call: InspectedCall, spot: Spot) -> tuple[str, str | None]:
     words = ["antiphon", "call", spot.text, call.title]
     for name, value in (call.params.get("arguments") or {}).items():
         words.append(f"{name}={value}" if isinstance(value, str) else f"{name}:={compact(value)}")
@@ -175,7 +175,7 @@ def _command(call: Call, spot: Spot) -> tuple[str, str | None]:
     return shlex.join(words) + "\n", f"It asks {asked} in the terminal" if asked else None
 
 
-def _curl(call: Call, spot: Spot) -> tuple[str, str | None]:
+def _curl(call: InspectedCall, spot: Spot) -> tuple[str, str | None]:
     if call.revision != REVISION:
         raise NotExportable(f"{call.revision} needs a session, which no single request has")
     if call.recorded is None:
@@ -198,7 +198,7 @@ def _curl(call: Call, spot: Spot) -> tuple[str, str | None]:
     return "\n".join(lines) + "\n", f"{note}{aside}" if len(lines) > 2 else None
 
 
-def _python(call: Call, spot: Spot) -> tuple[str, str | None]:
+def _python(call: InspectedCall, spot: Spot) -> tuple[str, str | None]:
     function = {"tools/call": "call_tool", "prompts/get": "get_prompt"}.get(call.method, "read_resource")
     given = [call.title, call.params["arguments"]] if call.params.get("arguments") else [call.title]
     answers = _answers(call)

@@ -20,7 +20,7 @@ from antiphon.client.results import Pending, check_call
 from antiphon.errors import AntiphonError, CallFailed
 from antiphon.escaping import compact
 from antiphon.inspect import exports
-from antiphon.inspect.calls import Call, How, Parent, Round, log_of, shown, summary_of
+from antiphon.inspect.calls import How, InspectedCall, InspectedRound, Parent, log_of, shown, summary_of
 from antiphon.inspect.differences import differs
 from antiphon.inspect.feed import Feed
 from antiphon.inspect.history import PAST, History, PastCall
@@ -81,7 +81,7 @@ class Inspector:
         self._era = era
         self._auth = auth
         self._history = History(history, spot.text)
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, InspectedCall] = {}
         self._main = self._instance(era)
         self._other: Instance | None = None
         self._fresh: dict[str, Instance] = {}
@@ -201,12 +201,12 @@ class Inspector:
         method, params = message.get("method"), message.get("params")
         about: JsonObject = params if isinstance(params, dict) else {}
         id_ = None
-        if isinstance(call, Call):
+        if isinstance(call, InspectedCall):
             call.hears(method, about)
             call.receives(message)
             id_ = call.id
         if method == "notifications/progress":
-            if isinstance(call, Call) and time() - self._told > _RARELY:
+            if isinstance(call, InspectedCall) and time() - self._told > _RARELY:
                 self._told = time()
                 self.feed.tell("progress", {"call": id_, "round": len(call.rounds), **(call.rounds[-1].progress or {})})
         elif method == "notifications/message":
@@ -274,7 +274,7 @@ class Inspector:
         made = [summary_of(call) for call in reversed(self._calls.values())]
         return made + [past.summary for past in reversed(self._history.past.values())]
 
-    def call(self, id_: str) -> Call:
+    def call(self, id_: str) -> InspectedCall:
         if id_ in self._history.past:
             raise Unfit(PAST)
         if id_ not in self._calls:
@@ -295,7 +295,7 @@ class Inspector:
             "can": self._can(call),
         }
 
-    def _can(self, call: Call) -> JsonObject:
+    def _can(self, call: InspectedCall) -> JsonObject:
         asks = any(round_.questions for round_ in call.rounds)
         token: bool | str = True if call.is_modern else _NO_TOKEN
         unasked: bool | str = True if asks else "Nothing was asked, so there is no round to fork at"
@@ -324,14 +324,14 @@ class Inspector:
     def _can_start(self) -> bool | str:
         return self.spot.kind != "url" or "The server is behind a URL: no other instance of it can be started here"
 
-    def _can_check(self, call: Call | None) -> bool | str:
+    def _can_check(self, call: InspectedCall | None) -> bool | str:
         if self.spot.file is None:
             return "Only a server that is started from its file can be observed"
         return call is None or call.is_modern or "The older era runs a call once, so nothing is replayed"
 
     # --- what the page does ---------------------------------------------------------------------------------------
 
-    async def begin(self, method: str, params: JsonObject, era: str | None = None) -> Call:
+    async def begin(self, method: str, params: JsonObject, era: str | None = None) -> InspectedCall:
         check_call(method, params)
         return self._started(await self.in_era(era), method, params)
 
@@ -370,7 +370,7 @@ class Inspector:
             made = {"values": []}
         return made
 
-    async def fork(self, id_: str, number: int, how: How, answers: JsonObject | None) -> Call:
+    async def fork(self, id_: str, number: int, how: How, answers: JsonObject | None) -> InspectedCall:
         """Go on from a round of a call in another way."""
         call = self.call(id_)
         possible = self._can(call)["fork"].get(how, f"There is no way to fork that is called {how!r}")
@@ -416,7 +416,7 @@ class Inspector:
         waiting |= {} if self.spot.folder is None else {"cwd": self.spot.folder}
         return {"inbox": None, "name": name, "text": compact(waiting), "command": f"antiphon resume {name}"}
 
-    def checked(self, id_: str) -> Call:
+    def checked(self, id_: str) -> InspectedCall:
         """Return a call whose replay safety can be checked."""
         call = self.call(id_)
         possible = self._can_check(call)
@@ -429,7 +429,7 @@ class Inspector:
         frames = [*self._main.traffic.loose, *(self._other.traffic.loose if self._other is not None else ())]
         return sorted(frames, key=lambda frame: frame.at)[-MOST_LOOSE:]
 
-    def _state_for(self, how: How, call: Call, pending: Pending) -> str | None:
+    def _state_for(self, how: How, call: InspectedCall, pending: Pending) -> str | None:
         token = pending.state
         if token is None or how not in {"spoiled", "expired"}:
             return token
@@ -440,7 +440,9 @@ class Inspector:
         long_ago = time() - _LONG
         return call.keys.seal(token, method=call.method, params=call.params, now=long_ago, entropy=os.urandom(12))
 
-    def _again(self, call: Call, instance: Instance, parent: Parent, changed: JsonObject, until: int = 0) -> Call:
+    def _again(
+        self, call: InspectedCall, instance: Instance, parent: Parent, changed: JsonObject, until: int = 0
+    ) -> InspectedCall:
         """Make a call again from its beginning, with the answers that it got before round ``until``, or all of them."""
         made = self._new(instance, call.method, call.params, parent)
         for round_ in call.rounds[: until - 1] if until else call.rounds:
@@ -455,16 +457,16 @@ class Inspector:
         await made.open()
         return made
 
-    def _started(self, instance: Instance, method: str, params: JsonObject) -> Call:
+    def _started(self, instance: Instance, method: str, params: JsonObject) -> InspectedCall:
         call = self._new(instance, method, params, None)
         call.start()
         return call
 
-    def _new(self, instance: Instance, method: str, params: JsonObject, parent: Parent | None) -> Call:
+    def _new(self, instance: Instance, method: str, params: JsonObject, parent: Parent | None) -> InspectedCall:
         self._check_room()
         self._last += 1
         keys = self._keys(instance)
-        call = Call(f"c{self._last}", instance, method, params, keys=keys, changed=self._moved, parent=parent)
+        call = InspectedCall(f"c{self._last}", instance, method, params, keys=keys, changed=self._moved, parent=parent)
         self._calls[call.id] = call
         if parent is not None and parent.id in self._calls:
             self._calls[parent.id].forks.append(call.id)
@@ -479,7 +481,7 @@ class Inspector:
         if sum(not call.is_over for call in self._calls.values()) >= MOST_UNDER_WAY:
             raise Unfit(f"{MOST_UNDER_WAY} calls are under way or wait: answer or give up some of them first")
 
-    def _moved(self, call: Call) -> None:
+    def _moved(self, call: InspectedCall) -> None:
         self.feed.tell("call", summary_of(call))
         if not call.is_over:
             return
@@ -506,9 +508,9 @@ def _map(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {"params": value}
 
 
-def _parentage(fork: Call) -> JsonObject:
+def _parentage(fork: InspectedCall) -> JsonObject:
     return {} if fork.parent is None else {"round": fork.parent.round, "how": fork.parent.how}
 
 
-def _answered(round_: Round, answers: JsonObject) -> Round:
+def _answered(round_: InspectedRound, answers: JsonObject) -> InspectedRound:
     return replace(round_, answers=answers, status="answered", person_seconds=round_.person_seconds or 0.0)

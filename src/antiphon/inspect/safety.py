@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.inspect.calls import Call
+from antiphon.inspect.calls import InspectedCall
 from antiphon.inspect.instance import Spot
 from antiphon.types import JsonObject
 
@@ -23,7 +23,7 @@ class CheckFailed(AntiphonError):
     """The check could not be made."""
 
 
-async def check(call: Call, spot: Spot) -> JsonObject:
+async def check(call: InspectedCall, spot: Spot) -> JsonObject:
     """Make a call again in a fresh process, with the answers that it got, each round twice; return what was found."""
     answers: JsonObject = {}
     for round_ in call.rounds:

@@ -83,6 +83,8 @@ class Methods(Registry):
         return None
 
     def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
+        if not self._scopes and not self.mounts:
+            return ()
         own, params = super().scopes_for(message), message.get("params")
         return self.mounts.scopes_for(message, params) if not own and self.mounts and type(params) is dict else own
 

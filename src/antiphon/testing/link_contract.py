@@ -38,8 +38,8 @@ async def check_link(make_link: Callable[[Server], Link | Awaitable[Link]]) -> N
     ``python -m antiphon.testing.contracts``, which serves one on its standard streams.
 
     >>> import asyncio
-    >>> from antiphon.transports.memory import Memory
-    >>> asyncio.run(check_link(Memory))
+    >>> from antiphon.transports.memory import MemoryLink
+    >>> asyncio.run(check_link(MemoryLink))
     """
     broken: list[str] = []
     for group in _GROUPS:

@@ -18,7 +18,7 @@ from antiphon.wire.jsonrpc import encode, error, id_of
 _decode = msgspec.json.Decoder().decode
 
 
-class Memory(SessionLink):
+class MemoryLink(SessionLink):
     """A service as a function from message to message; and a Link for a client."""
 
     __slots__ = ("_identity", "_is_closed", "_lifespan", "_service", "_under_way")

@@ -195,7 +195,8 @@ class Protected:
 
     def check_scopes(self, identity: Identity, needed: Sequence[str]) -> None:
         """Unauthorized, with status 403 and all scopes that are needed, if the token lacks one."""
-        if identity.scopes.issuperset(self.scopes) and identity.scopes.issuperset(needed):
+        granted = identity.scopes
+        if granted.issuperset(self.scopes) and (not needed or granted.issuperset(needed)):
             return
         wanted = tuple(dict.fromkeys([*self.scopes, *needed]))
         description = f"This needs {' '.join(identity.lacks(wanted))}"

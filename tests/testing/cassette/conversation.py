@@ -6,7 +6,7 @@ from typing import Any
 from antiphon import Server
 from antiphon.testing.cassette import CassetteTurn
 from antiphon.testing.cassette.recording import Recording
-from antiphon.transports.memory import Memory
+from antiphon.transports.memory import MemoryLink
 from antiphon.types import JsonObject
 
 META = {
@@ -76,7 +76,7 @@ class MemoryServer:
     """A server in memory, as a verification speaks to it."""
 
     def __init__(self, server: Server, came: Callable[[CassetteTurn], None]) -> None:
-        self._memory = Memory(server)
+        self._memory = MemoryLink(server)
         self._came = came
 
     async def open(self) -> None:
