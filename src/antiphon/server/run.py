@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Container, Coroutine, Generator
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
-from antiphon.errors import CannotAsk, ToolError, UserRefused
+from antiphon.errors import CannotAsk, UserRefused
 from antiphon.oauth.identity import Identity
 from antiphon.rounds.ask import FormQuestion, Question, missing
 from antiphon.rounds.journal import Conversation, InputRequired, Journal, RoundEnds
@@ -257,7 +257,10 @@ class Run:
         self.over = True
 
     async def _push(self, push: Push, question: Question) -> Any:
-        """Ask at once, in the middle of the call, as older clients are asked. What does not fit is asked again."""
+        """Ask at once, in the middle of the call, as older clients are asked. What does not fit is asked again.
+
+        CannotAsk if no answer fits: a handler that catches every Exception must not go on without one.
+        """
         talk = self.conversation()
         name = talk.withdraw(question)
         for _ in range(_PUSHES):
@@ -265,7 +268,7 @@ class Run:
             if answer is not None:
                 return answer
             self.log_unfit([name])
-        raise ToolError(f"The answers to {name!r} do not fit what was asked, so the call ends here.")
+        raise CannotAsk(f"The answers to {name!r} do not fit what was asked, so the call ends here.", required={})
 
     async def _end(self, signal: BaseException, *, at_once: bool = False) -> NoReturn:
         """End the run for a question that gets no answer in it; see round_end.py for how."""

@@ -1,6 +1,7 @@
 """Asking older clients: all styles, in the middle of one call."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import threading
@@ -254,6 +255,24 @@ async def test_who_never_answers_fittingly_is_not_asked_for_ever(app, style):
     assert told.failed
     assert 1 < len(told.asked) <= 4
     assert "ends here" in told.text
+
+
+async def test_a_handler_that_catches_every_exception_does_not_go_on_without_a_fitting_answer(app):
+    deleted = []
+
+    @app.tool
+    async def delete(ctx: Context) -> str:
+        sure = True
+        with contextlib.suppress(Exception):
+            sure = await ctx.confirm("Delete it?", key="sure")
+        if sure:
+            deleted.append("it")
+        return "done"
+
+    told = await (await open_client(app)).converse(tool_call("delete"), {"sure": accept(nonsense=True)})
+    assert told.failed
+    assert "ends here" in told.text
+    assert not deleted
 
 
 @pytest.mark.parametrize("style", STYLES)
