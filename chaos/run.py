@@ -1,8 +1,9 @@
 """Let conversations run while their servers are killed, paused, restarted, overloaded and cut off from their store.
 
-`python chaos/run.py [--flows N] [--seconds S] [--seed N]`. All of it stays on this machine, and ends by itself. The
-report is `build/chaos/report.json` and, with a plot, `build/chaos/report.html`. The exit code is 1 if a flow was lost,
-a question asked twice, or an effect done twice.
+`python chaos/run.py [--flows N] [--seconds S] [--soak S] [--seed N] [--publish]`. All of it stays on this machine, and
+ends by itself. The report is `build/chaos/chaos.md`, with plots, and `build/chaos/report.json`; `--publish` writes it
+into the documentation. The exit code is 1 if a flow was lost, a question asked twice, an effect done twice, or if an
+instance keeps memory or files.
 
 A conversation of 2026-07-28 survives everything. A call of 2025-11-25 waits in one process, and is lost with it: its
 client makes it again, as a new conversation. Harm ends when the new conversations are done, so that the old ones get
@@ -11,10 +12,8 @@ their turn; how often calls were made again is in the report.
 
 import argparse
 import asyncio
-import html
 import json
 import os
-import platform
 import random
 import signal
 import socket
@@ -31,6 +30,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from report import DRIPPING, SPARE_FILES, faults_of, write  # noqa: E402
+
 from antiphon import Accepted, CallFailed, CallTimeout, Client, Disconnected, Pending, Refused  # noqa: E402
 from antiphon.rounds.token import generate_key  # noqa: E402
 from legacy.instances.proxy import Proxy  # noqa: E402 -- a helper of the tests
@@ -42,6 +43,7 @@ PATIENCE = {"leg": 90.0, "call": 300.0}
 PAUSE = (2.0, 4.0)
 """Seconds between two harms: an instance takes about one to start."""
 REPORT = ROOT / "build" / "chaos"
+BODY_HEAD = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
 
 
 # --- what is shaken --------------------------------------------------------------------------------------------------
@@ -204,11 +206,11 @@ def _declared(question: Any) -> Any:
 class Flow:
     """One conversation: a person who thinks a little before each answer."""
 
-    def __init__(self, number: int, url: str, chance: random.Random, tally: Tally) -> None:
+    def __init__(self, number: int, url: str, chance: random.Random, tally: Tally, thinking: float = 1.5) -> None:
         self.name = f"flow-{number}"
         self.questions = chance.randint(1, 5)
         self._url = url
-        self._think = [chance.uniform(0, 1.5) for _ in range(self.questions)]
+        self._think = [chance.uniform(0, thinking) for _ in range(self.questions)]
         self._tally = tally
         self.expected = " ".join(f"{self.name}/{each}" for each in range(self.questions))
 
@@ -360,86 +362,118 @@ async def overload(folder: Path) -> dict[str, Any]:
     return {**busy, "seconds": round(took, 1), "ms before": round(before * 1e3, 1), "ms after": round(after * 1e3, 1)}
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
+async def soak(seconds: float, chance: random.Random, folder: Path) -> dict[str, Any]:
+    """Give one instance mixed work and hostile peers, and see what it keeps: memory, and open files."""
+    cluster = Cluster(folder)
+    instance = cluster.instances[0]
+    url = f"http://127.0.0.1:{instance.port}/mcp"
+    began = time.monotonic()
+    tally, done = Tally(began), Counter[str]()
+    samples: list[tuple[float, float, int]] = []
+
+    def sample() -> tuple[float, float, int]:
+        found = _held(instance.process.pid)
+        samples.append((round(time.monotonic() - began, 1), *found))
+        return samples[-1]
+
+    async def converse(kind: str) -> None:
+        while time.monotonic() - began < seconds:
+            flow = Flow(len(tally.finished), url, chance, tally, thinking=0.02)
+            await flow.run(kind)
+            done[kind] += 1
+
+    async def work() -> None:
+        async with Client(url, era="2026-07-28", timeout=30) as client:
+            while time.monotonic() - began < seconds:
+                await client.call_tool("work", {"milliseconds": 5})
+                done["plain"] += 1
+
+    async def drip(head: bytes) -> float:
+        """Send a request byte by byte, for as long as the server takes it. Return how many seconds that was."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", instance.port)
+        start = time.monotonic()
+        writer.write(head)
+        closed = asyncio.create_task(reader.read())
+        while not closed.done() and time.monotonic() - start < DRIPPING:
+            with suppress(ConnectionError):
+                writer.write(b"x")
+            await asyncio.wait([closed], timeout=0.5)
+        closed.cancel()
+        writer.close()
+        return time.monotonic() - start
+
+    async def watch() -> None:
+        while True:
+            sample()
+            await asyncio.sleep(1)
+
+    try:
+        await Flow(0, url, chance, tally, thinking=0.0).run("modern")  # the instance is up, and has asked once
+        before = sample()
+        watching = asyncio.create_task(watch())
+        heads = [b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", BODY_HEAD]
+        slow = [asyncio.create_task(drip(heads[each % 2])) for each in range(200)]
+        await asyncio.gather(*(converse(kind) for kind in ("modern", "old") for _ in range(3)), work(), work())
+        dripped = await asyncio.gather(*slow)
+        end = time.monotonic() + PATIENCE["leg"]
+        while sample()[2] > before[2] + SPARE_FILES and time.monotonic() < end:  # idle connections close by themselves
+            await asyncio.to_thread(time.sleep, 0.5)
+        watching.cancel()
+        after = sample()
+    finally:
+        cluster.close()
+    warm = next((memory for at, memory, _ in samples if at > seconds / 3), before[1])
+    return {
+        "seconds": round(seconds, 1),
+        "work": dict(done),
+        "lost": tally.lost + tally.asked_twice,
+        "slow connections": len(dripped),
+        "slowest closed after s": round(max(dripped), 1),
+        "MB at start, after a third, at the end": [before[1], warm, after[1]],
+        "open files at start and at the end": [before[2], after[2]],
+        "samples": samples,
+    }
 
 
-def faults_of(seen: dict[str, Any]) -> list[str]:
-    """What must not have happened."""
-    flows, load = seen["conversations"], seen["overload"]
-    faults = [f"lost: {each}" for each in flows["lost"]]
-    faults += [f"asked twice: {each}" for each in flows["asked twice"]]
-    faults += [f"done twice: {each}" for each in flows["done twice"]]
-    if len(flows["finished"]) + len(flows["lost"]) != flows["flows"]:
-        faults.append(f"{len(flows['finished'])} of {flows['flows']} flows ended")
-    if load.get("given up") or load.get("refused without Retry-After") or not load.get("refused"):
-        faults.append(f"overload: {load}")
-    if load["ms after"] > 3 * load["ms before"] + 5:
-        faults.append(f"overload: {load['ms before']} ms before, {load['ms after']} ms after")
-    return faults
+def _held(process: int) -> tuple[float, int]:
+    """The resident memory of a process, in MB, and how many files it has open."""
+    status = Path(f"/proc/{process}/status").read_text()
+    memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+    return round(memory / 1024, 1), len(list(Path(f"/proc/{process}/fd").iterdir()))
 
 
-def page(seen: dict[str, Any], faults: list[str]) -> str:
-    """The report as one page, with a plot of the flows that ended and of what was done to them meanwhile."""
-    flows = seen["conversations"]
-    end, most = flows["seconds"], max(len(flows["finished"]), 1)
-    lines = ""
-    for kind, colour in (("modern", "#2455c8"), ("old", "#7b35a8")):
-        times = sorted(at for at, each in flows["finished"] if each == kind)
-        points = " ".join(f"{50 + 700 * at / end:.1f},{260 - 220 * n / most:.1f}" for n, at in enumerate(times, 1))
-        lines += f'<polyline points="50,260 {points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-    marks = "".join(
-        f'<path d="M{50 + 700 * at / end:.1f} 30V260" stroke="#c33" opacity=".35"/>'
-        f'<text x="{52 + 700 * at / end:.1f}" y="{28 - 9 * (n % 3)}" font-size="8" fill="#933">{what}</text>'
-        for n, (at, what) in enumerate(flows["harm"])
-    )
-    verdict = "Nothing was lost, asked twice or done twice." if not faults else "; ".join(faults)
-    rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{html.escape(str(value))}</td></tr>"
-        for name, value in {
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-            "flows, half of them of 2025-11-25": flows["flows"],
-            "seconds": end,
-            "harm done": dict(Counter(what for _, what in flows["harm"])),
-            "requests and calls made again": flows["tried again"],
-            "overload of one instance that takes 32 requests at once": seen["overload"],
-        }.items()
-    )
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Chaos</title><style>body{font:15px/1.5 system-ui;'
-        "max-width:820px;margin:2rem auto;padding:0 1rem}td{padding:.2rem .8rem .2rem 0;vertical-align:top}</style>"
-        f"<h1>Chaos</h1><p>{html.escape(verdict)}</p><table>{rows}</table>"
-        f'<svg viewBox="0 0 800 290" role="img" aria-label="Flows that ended, over time"><rect x="50" y="30"'
-        f' width="700" height="230" fill="none" stroke="#999"/>{marks}{lines}'
-        f'<text x="50" y="280" font-size="12">0 s</text><text x="700" y="280" font-size="12">{end} s</text>'
-        '<text x="60" y="50" font-size="12" fill="#2455c8">2026-07-28</text>'
-        '<text x="60" y="66" font-size="12" fill="#7b35a8">2025-11-25</text></svg></html>\n'
-    )
+# --- all of it --------------------------------------------------------------------------------------------------------
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--flows", type=int, default=500)
     options.add_argument("--seconds", type=float, default=60, help="within which the flows begin")
+    options.add_argument("--soak", type=float, default=45, help="seconds of mixed load")
+    options.add_argument("--publish", action="store_true", help="write docs/chaos.md and its plots")
     options.add_argument("--seed", type=int, default=int(time.time()))
     given = options.parse_args()
     print(f"seed {given.seed}", flush=True)
     chance = random.Random(given.seed)
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
-        first, second = Path(name, "flows"), Path(name, "load")
-        first.mkdir(), second.mkdir()
+        first, second, third = Path(name, "flows"), Path(name, "load"), Path(name, "soak")
+        for folder in (first, second, third):
+            folder.mkdir()
         seen = {
             "seed": given.seed,
             "conversations": asyncio.run(conversations(given.flows, given.seconds, chance, first)),
             "overload": asyncio.run(overload(second)),
+            "soak": asyncio.run(soak(given.soak, chance, third)),
         }
     faults = faults_of(seen)
-    REPORT.mkdir(parents=True, exist_ok=True)
+    for report in [REPORT, *([ROOT / "docs"] if given.publish else [])]:
+        write(seen, faults, report)
     (REPORT / "report.json").write_text(json.dumps(seen, indent=1))
-    (REPORT / "report.html").write_text(page(seen, faults))
     flows = seen["conversations"]
     print(f"{len(flows['finished'])} of {flows['flows']} flows ended in {flows['seconds']} s;", end=" ")
     print(f"harm: {dict(Counter(what for _, what in flows['harm']))}; made again: {flows['tried again']}")
     print(f"overload: {seen['overload']}")
+    print(f"soak: { {name: value for name, value in seen['soak'].items() if name != 'samples'} }")
     print("\n".join(faults[:20]) or "nothing lost, nothing asked twice, nothing done twice")
     return 1 if faults else 0
 
