@@ -63,6 +63,7 @@ CLIENT = {
         (FLOW, "test_a_code_is_redeemed_only_if_the_answer_is_that_of_this_login"),
     ],
     "C15 the terminal": [
+        (PROVIDER, "test_the_terminal_signs_in_at_a_real_server"),
         (LOGIN, "test_a_browser_comes_back_by_itself"),
         (LOGIN, "test_a_call_asks_before_it_signs_in"),
         (LOGIN, "test_a_waiting_call_is_resumed_with_the_kept_login"),
@@ -88,7 +89,7 @@ SERVER = {
         (PEERS, "test_a_client_steps_up_when_a_tool_needs_it"),
         (PEERS, "test_fastmcps_client_refreshes_its_token"),
         (PROVIDER, "test_the_official_python_client_signs_in_to_our_server"),
-        (PROVIDER, "test_the_official_typescript_client_signs_in_to_our_server"),
+        (PROVIDER, "test_the_official_typescript_client_signs_in_refreshes_and_steps_up"),
     ],
     "S2 metadata wherever it is served": [
         (PEERS, "test_the_metadata_is_found_wherever_the_server_is"),

@@ -9,6 +9,7 @@ const { Client, StreamableHTTPClientTransport, UnauthorizedError } = require('@m
 
 const kept = {};
 let back;
+let visits = 0;
 const provider = {
     redirectUrl: 'http://127.0.0.1:3031/callback',
     clientMetadata: {
@@ -27,6 +28,7 @@ const provider = {
     discoveryState: () => kept.discovery,
     saveDiscoveryState: state => { kept.discovery = state; },
     redirectToAuthorization: async page => {
+        visits += 1;
         const response = await fetch(page, { redirect: 'manual' });
         back = new URL(response.headers.get('location')).searchParams;
     }
@@ -49,5 +51,7 @@ const signedIn = async action => {
     throw new Error('never signed in');
 };
 
-const who = await signedIn(client => client.callTool({ name: 'who', arguments: {} }));
-console.log(JSON.stringify({ who: who.content[0].text }));
+const call = name => signedIn(async client => (await client.callTool({ name, arguments: {} })).content[0].text);
+
+const told = [await call('who'), await call('end_tokens'), await call('who'), await call('keep')];
+console.log(JSON.stringify({ told, visits }));

@@ -4,15 +4,18 @@ import asyncio
 import html
 import http.cookiejar
 import json
+import os
 import re
 import subprocess
+import sys
 import urllib.request
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urljoin
 
 import pytest
+from tests.cli.pseudo_terminal import ENTER, PseudoTerminal
 
 from antiphon import Accepted, Client, Context, Server
 from antiphon.auth import ClientCredentials, File, Introspect, Memory, OAuth, Protected
@@ -23,6 +26,7 @@ from .programs import answers, end, free_port, node_program, run
 
 pytestmark = pytest.mark.peers
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 
 class Stay(urllib.request.HTTPRedirectHandler):
@@ -253,10 +257,55 @@ async def test_the_official_python_client_signs_in_to_our_server(authorization_s
     assert browser.visits == 1
 
 
-async def test_the_official_typescript_client_signs_in_to_our_server(live):
-    issuer = Issuer()
+async def test_the_terminal_signs_in_at_a_real_server(authorization_server, live, tmp_path):
+    browser = tmp_path / "browser.py"
+    browser.write_text(
+        f"import sys, urllib.request\nfrom urllib.parse import parse_qs, urlsplit\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "from tests.peers.test_authorization import Browser\n"
+        "redirect = parse_qs(urlsplit(sys.argv[1]).query)['redirect_uri'][0]\n"
+        "urllib.request.urlopen(Browser()(sys.argv[1], redirect), timeout=10).read()\n"
+    )
+    env = {"XDG_STATE_HOME": str(tmp_path), "BROWSER": f"{sys.executable} {browser} %s"}
+
+    def use(url):
+        command = [sys.executable, "-m", "antiphon", "call", url, "who"]
+        with closing(PseudoTerminal(command, cwd=tmp_path, env=env, columns=160)) as terminal:
+            terminal.sees("(notes:read)", "[Y/n]").types(ENTER)
+            terminal.sees("ada notes:read")
+            assert terminal.ends() == 0
+        where = {**os.environ, **env}
+        return subprocess.run(
+            command, check=False, env=where, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30
+        )
+
+    with authorization_server() as issuer:
+        url, _ = notes(live, issuer)
+        again = await asyncio.to_thread(use, url)
+    assert (again.returncode, again.stdout.strip()) == (0, "ada notes:read"), again.stderr
+
+
+async def test_the_official_typescript_client_signs_in_refreshes_and_steps_up(live):
+    issuer, seen, ended = Issuer(), set(), set()
+
+    async def check(token):
+        seen.add(token)
+        return None if token in ended else await issuer.identify(token, [url])
+
     async with issuer.serving():
-        url, _ = notes(live, issuer.url)
-        command = [*node_program(HERE / "signing_in_client.mjs"), url]
-        told = await asyncio.to_thread(run, command, timeout=60)
-    assert json.loads(told) == {"who": "ada notes:read"}
+        url, app = notes(live, issuer.url, verify=check)
+
+        @app.tool
+        async def end_tokens() -> str:
+            ended.update(seen)
+            app.auth.forget()
+            return "ended"
+
+        @app.tool(scopes=["notes:write"])
+        async def keep(ctx: Context) -> str:
+            return " ".join(sorted(ctx.auth.scopes))
+
+        told = await asyncio.to_thread(run, [*node_program(HERE / "signing_in_client.mjs"), url], timeout=60)
+    who = "ada notes:read"
+    assert json.loads(told) == {"told": [who, "ended", who, "notes:read notes:write"], "visits": 2}
+    used = [form for path, form in issuer.asked if path == "/token" and form["grant_type"] == "refresh_token"]
+    assert len(used) == 1
