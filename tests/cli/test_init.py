@@ -20,6 +20,7 @@ def init(*words):
     return CliRunner().invoke(commands, ["init", *words], prog_name="antiphon", catch_exceptions=False)
 
 
+@pytest.mark.heavy
 def test_the_commands_that_it_prints_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = init("shop")

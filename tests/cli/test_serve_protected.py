@@ -12,6 +12,8 @@ from antiphon import Client, Refused
 from antiphon.auth import OAuth
 from antiphon.testing import Issuer
 
+pytestmark = pytest.mark.heavy
+
 NOTES = """
 import os
 from antiphon import Context, Server

@@ -24,7 +24,7 @@ from antiphon.testing import Issuer
 
 from .programs import answers, end, free_port, node_program, run
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.heavy]
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 

@@ -21,7 +21,7 @@ from antiphon.testing import Issuer
 
 from .programs import answers, end, free_port, node_program, run
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.heavy]
 HERE = Path(__file__).parent
 
 
@@ -189,7 +189,6 @@ async def by_ours(url, tools, mode="auto"):
 CLIENTS = [by_ours, by_fastmcp, by_official_python, by_official_typescript]
 
 
-@pytest.mark.heavy
 @PLACES
 @pytest.mark.parametrize("sign_in", CLIENTS)
 async def test_the_metadata_is_found_wherever_the_server_is(live, issuer, path, front, sign_in):

@@ -11,6 +11,8 @@ import pytest
 
 from messages import headers_for, request, tool_call
 
+pytestmark = pytest.mark.heavy
+
 SERVER = """
 import asyncio, socket
 from antiphon import Server
