@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -434,16 +435,16 @@ async def test_a_snapshot_is_kept_compared_and_kept_anew(tmp_path: Path):
 
     assert (await ran("tea")).status == "failed"
     assert (await ran("tea", update=True)).status == "passed"
-    file = tmp_path / "__snapshots__" / "s.mcp.yaml.json"
+    file = tmp_path / "__snapshots__" / "s.mcp.yaml" / "a.json"
     kept = json.loads(file.read_text())
-    assert kept["a"]["structuredContent"]["item"] == "tea"
-    assert kept["a"]["content"] == "(ignored)"
-    assert "_meta" not in kept["a"]
+    assert kept["structuredContent"]["item"] == "tea"
+    assert kept["content"] == "(ignored)"
+    assert "_meta" not in kept
     assert (await ran("tea")).status == "passed"
     other = await ran("coffee")
     assert "The result differs from the snapshot 'a'" in other.failures[0].problem
     assert (await ran("coffee", update=True)).status == "passed"
-    assert json.loads(file.read_text())["a"]["structuredContent"]["item"] == "coffee"
+    assert json.loads(file.read_text())["structuredContent"]["item"] == "coffee"
     file.write_text("{")
     assert "cannot be read" in (await ran("coffee")).problem
 
@@ -469,32 +470,33 @@ async def test_snapshots_of_several_runs_at_a_time_are_all_kept(tmp_path: Path):
         for number, case in enumerate(whole.cases):
             assert (await (one if number % 2 else other).run(case)).status == "passed"
     assert (await run(whole)).passed
-    kept = (tmp_path / "__snapshots__" / "s.mcp.yaml.json").read_text()
-    assert list(json.loads(kept)) == [f"t{n}" for n in range(6)]
+    folder = tmp_path / "__snapshots__" / "s.mcp.yaml"
+    kept = {file.name: file.read_text() for file in folder.iterdir()}
+    assert sorted(kept) == [f"t{n}.json" for n in range(6)]
     for jobs in (1, 8):
         again = Settings(update_snapshots=True, era="both", jobs=jobs)
-        (tmp_path / "__snapshots__" / "s.mcp.yaml.json").unlink()
+        shutil.rmtree(folder)
         assert (await run(whole, settings=again)).passed
-        assert (tmp_path / "__snapshots__" / "s.mcp.yaml.json").read_text() == kept
-    assert os.listdir(tmp_path / "__snapshots__") == ["s.mcp.yaml.json"]  # noqa: PTH208 -- in an async function
+        assert {file.name: file.read_text() for file in folder.iterdir()} == kept
 
 
 WRITER = """
 import sys
 from pathlib import Path
 from antiphon.testing.snapshots import Snapshots
+kept = Snapshots(Path("kept"), update=True)
 for number in range(20):
-    kept = Snapshots(Path("kept.json"), update=True)
     kept.put(f"{sys.argv[1]}-{number}", number)
-    kept.save()
+    kept.put("shared", sys.argv[1])
+    assert kept.get("shared") in {"a", "b", "c"}
 """
 
 
 def test_snapshots_of_several_processes_are_all_kept(tmp_path: Path):
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, name], cwd=tmp_path) for name in "abc"]
     assert [writer.wait(30) for writer in writers] == [0, 0, 0]
-    kept = json.loads((tmp_path / "kept.json").read_text())
-    assert list(kept) == sorted(f"{name}-{number}" for name in "abc" for number in range(20))
+    found = {file.name for file in (tmp_path / "kept").iterdir()}
+    assert found == {"shared.json", *(f"{name}-{number}.json" for name in "abc" for number in range(20))}
 
 
 # --- answers over HTTP --------------------------------------------------------------------------------------------

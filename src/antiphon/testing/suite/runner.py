@@ -77,7 +77,6 @@ class Running:
     ) -> None:
         self._server = None
         await self._exits.aclose()
-        self.snapshots.save()
 
     async def run(self, case: Case) -> Outcome:
         """Run one test."""
