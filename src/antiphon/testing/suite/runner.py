@@ -17,9 +17,9 @@ from antiphon.errors import AntiphonError
 from antiphon.testing.snapshots import Snapshots
 from antiphon.testing.suite.attempt import Seen, attempt, script_of
 from antiphon.testing.suite.checks import captured, checks
-from antiphon.testing.suite.document import filled
 from antiphon.testing.suite.model import Case, Check, Era, Outcome, Responder, Selection, Status, Suite, Summary
 from antiphon.testing.suite.server import SuiteServer, Unstarted, printed
+from antiphon.testing.suite.variables import filled
 
 OnOutcome = Callable[[Outcome], None]
 EVERYTHING: Final = Selection()
