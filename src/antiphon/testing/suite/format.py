@@ -110,23 +110,26 @@ def _by_path_or_whole(node: Node) -> Rule:
     return _BY_PATH if is_paths and node.value else VALUE
 
 
+def _matcher_or_text(node: Node) -> Rule:
+    return MATCHER if isinstance(node, MappingNode) else WORDS
+
+
+def _matcher(_: Node) -> Rule:
+    return MATCHER
+
+
 _MATCHER: Final[JsonObject] = {"$ref": "#/$defs/matcher"}
 VALUE: Final = Choice(of=_matcher_of, said={"anyOf": [_MATCHER, {}]})
 PATHS: Final = Choice(of=_by_path_or_whole, said={"$ref": "#/$defs/value"})
-TEXT_MATCHER: Final = Choice(
-    of=lambda node: MATCHER if isinstance(node, MappingNode) else WORDS, said={"anyOf": [{"type": "string"}, _MATCHER]}
-)
-NUMBER_MATCHER: Final = ByKind({NUMBER: NUMERIC, MAP: Choice(of=lambda _: MATCHER, said=_MATCHER)})
+TEXT_MATCHER: Final = Choice(of=_matcher_or_text, said={"anyOf": [{"type": "string"}, _MATCHER]})
+NUMBER_MATCHER: Final = ByKind({NUMBER: NUMERIC, MAP: Choice(of=_matcher, said=_MATCHER)})
 OPERANDS: Final = {
     "equals": Key(ANYTHING, "Equal to this, as it stands."),
     "contains": Key(
         ANYTHING, "A text that has this, or all of these; a list that has this item; a map that has at least this."
     ),
     "matches": Key(REGEX, "A text in which this regular expression is found."),
-    "not": Key(
-        Choice(of=lambda _: VALUE, said={"$ref": "#/$defs/value"}),
-        "Not this: a value, or a matcher.",
-    ),
+    "not": Key(Choice(of=lambda _: VALUE, said={"$ref": "#/$defs/value"}), "Not this: a value, or a matcher."),
     "exists": Key(YES_NO, "Whether it is there at all."),
     "type": Key(OneOf(tuple(TYPES)), "The type that it has."),
     "length": Key(

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from antiphon.testing.suite.model import (
     Case,
     Credentials,
     Expectation,
+    Place,
     Responder,
     Suite,
     Target,
@@ -39,6 +40,7 @@ _DEFAULTS: Final = {
     "tags": (),
 }
 _NOT_CONFIGURED: Final = ConfiguredServer(source="")
+_NOTHING: Final = Uses()
 SUFFIXES: Final = (".mcp.yaml", ".mcp.yml")
 _OF_OTHERS: Final = frozenset({"node_modules", "__pycache__"})
 """Folders of installed packages: suites in them are not the reader's own."""
@@ -130,6 +132,7 @@ class _Builder:
         own: Mapping[str, object] = fields.values.get("variables", {})
         self._variables = self._resolved({**own, **{name: _like(own.get(name), it) for name, it in given.items()}})
         self._defaults: dict[str, Any] = {**_DEFAULTS, **fields.values.get("defaults", {})}
+        self._tags = _listed(self._defaults["tags"])
 
     def suite(self) -> Suite:
         values = self._fields.values
@@ -226,8 +229,7 @@ class _Builder:
         first: dict[str, Case] = {}
         captured: dict[str, int] = {}
         for number, said in enumerate(calls):
-            needs = {captured[name] for name in self._use(said).names if name in captured}
-            case = self._case(said, needs=tuple(sorted(needs)))
+            case = self._case(said, captured=captured)
             twin = first.setdefault(case.name, case)
             if twin is not case:
                 self._page.wrong(
@@ -237,11 +239,9 @@ class _Builder:
             made.append(case)
         return made
 
-    def _use(self, said: Fields) -> Uses:
-        return self._uses.get(id(said.node), Uses())
-
-    def _case(self, said: Fields, *, setup: int = 0, needs: tuple[int, ...] = ()) -> Case:
+    def _case(self, said: Fields, *, setup: int = 0, captured: Mapping[str, int] = {}) -> Case:
         own, values = said.values, {**self._defaults, **said.values}
+        uses = self._uses.get(id(said.node), _NOTHING)
         method, params = self._call(said)
         answers: JsonObject = own.get("inputResponses", {})
         responder = values["inputResponder"]
@@ -255,14 +255,14 @@ class _Builder:
             responder=None if responder is None else Responder(**responder),
             expect=self._expectations(own["expect"]) if "expect" in own else (),
             capture=self._captures(said) if "capture" in own else {},
-            tags=tuple(dict.fromkeys([*_tags(self._defaults), *_tags(own)])),
-            skip=_reason(own.get("skip", False)),
+            tags=tuple(dict.fromkeys([*self._tags, *_listed(own.get("tags", ()))])),
+            skip=_reason(own["skip"]) if "skip" in own else "",
             timeout=values["timeout"],
             max_rounds=values["maxRounds"],
             isolated=values["isolated"],
             era=values.get("era", ""),
-            refers=self._use(said).anything,
-            needs=needs,
+            refers=uses.anything,
+            needs=tuple(sorted({captured[name] for name in uses.names & captured.keys()})) if captured else (),
         )
 
     def _call(self, said: Fields) -> tuple[str, JsonObject]:
@@ -285,16 +285,18 @@ class _Builder:
         made: list[Expectation] = []
         for name, value in said.values.items():
             node = said.nodes[name]
-            parts = node.value if isinstance(node, MappingNode) else ()
             made.append(
                 Expectation(
                     name=name,
                     value=self._schema(value, node) if name == "schema" else value,
                     place=self._page.place(said.keys[name]),
-                    places={str(key.value): self._page.place(key) for key, _ in parts},
+                    places=self._places(node) if isinstance(node, MappingNode) else {},
                 )
             )
         return tuple(made)
+
+    def _places(self, node: MappingNode) -> dict[str, Place]:
+        return {str(key.value): self._page.place(key) for key, _ in node.value}
 
     def _schema(self, value: Any, node: Node) -> Any:
         """Return a schema, read from its file if it names one."""
@@ -325,8 +327,7 @@ class _Builder:
         return made
 
 
-def _tags(values: Mapping[str, Any]) -> list[str]:
-    tags: str | list[str] = values.get("tags", [])
+def _listed(tags: str | Sequence[str]) -> Sequence[str]:
     return [tags] if isinstance(tags, str) else tags
 
 
