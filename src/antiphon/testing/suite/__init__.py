@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from antiphon.testing.suite.loading import find_suites, load, load_all, loads
     from antiphon.testing.suite.model import Case, Check, Outcome, Place, Selection, Suite, Summary, Target
     from antiphon.testing.suite.runner import Running, Settings, run
-    from antiphon.testing.suite.server import Unstarted
     from antiphon.testing.suite.starter import starting_suite
     from antiphon.testing.transcript import Turn
 
@@ -33,7 +32,6 @@ __all__ = [
     "Summary",
     "Target",
     "Turn",
-    "Unstarted",
     "find_suites",
     "load",
     "load_all",
@@ -44,7 +42,7 @@ __all__ = [
 ]
 
 # As in `antiphon.testing`: a name is loaded when it is first used. The parts of this package use each other.
-_HOMES = ("model", "document", "format", "loading", "server", "runner", "starter")
+_HOMES = ("model", "document", "format", "loading", "runner", "starter")
 
 
 def __getattr__(name: str) -> object:

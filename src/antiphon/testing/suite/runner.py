@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +18,7 @@ from antiphon.testing.snapshots import Snapshots
 from antiphon.testing.suite.attempt import Seen, attempt, script_of
 from antiphon.testing.suite.checks import captured, checks
 from antiphon.testing.suite.model import Case, Check, Era, Outcome, Responder, Selection, Status, Suite, Summary
-from antiphon.testing.suite.server import SuiteServer, Unstarted, printed
+from antiphon.testing.suite.server import NOT_STARTED, SuiteServer, Unstarted, printed
 from antiphon.testing.suite.variables import filled
 
 OnOutcome = Callable[[Outcome], None]
@@ -63,13 +63,19 @@ class Running:
         self.values: dict[str, object] = dict(suite.variables)
         """Variables, and what was captured so far."""
         self.snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
+        self.unstarted: Unstarted | None = None
+        """Why there is no server, or none that is prepared."""
         self._era = era
         self._exits = AsyncExitStack()
         self._server: SuiteServer | None = None
+        self._has_told = False
 
     async def __aenter__(self) -> Self:
-        """Start the server and prepare it; Unstarted if it does not start."""
-        self._server = await self._exits.enter_async_context(self._prepared(self.values, ""))
+        """Start the server and prepare it. If that fails, the first test says why, and the others are skipped."""
+        try:
+            self._server = await self._exits.enter_async_context(self._prepared(self.values, ""))
+        except Unstarted as fault:
+            self.unstarted = fault
         return self
 
     async def __aexit__(
@@ -80,9 +86,12 @@ class Running:
 
     async def run(self, case: Case) -> Outcome:
         """Run one test."""
-        reason = self._unfit(case)
+        reason = case.skip or self._missing() or self._unfit(case)
         if reason:
             return self._outcome(case, "skipped", problem=reason)
+        if self.unstarted is not None:
+            self._has_told = True
+            return self._broken(case, self.unstarted)
         try:
             ready = self._filled(case, self.values)
         except KeyError as missing:
@@ -100,7 +109,7 @@ class Running:
             async with self._prepared(values, case.name) as server:
                 return await self._tried(self._filled(case, values), server, self.values)
         except Unstarted as fault:
-            return self._outcome(case, "broken", problem=str(fault), log=fault.log)
+            return self._broken(case, fault)
 
     @asynccontextmanager
     async def _prepared(self, values: dict[str, object], case: str) -> AsyncGenerator[SuiteServer]:
@@ -117,7 +126,9 @@ class Running:
             for step in self.suite.setup:
                 outcome = await self._tried(self._filled(step, values), server, values)
                 if outcome.status != "passed":
-                    raise SetupFailed(outcome, server.log())
+                    told = outcome.problem or "; ".join(check.problem for check in outcome.failures)
+                    why = f"The setup failed at {outcome.place} ({outcome.name}): {told}"
+                    raise Unstarted(why, server.log(), turns=outcome.turns, brief="The setup failed")
             yield server
 
     def _recording(self, folder: Path | None, case: str) -> Path | None:
@@ -172,18 +183,17 @@ class Running:
 
     # --- before a test --------------------------------------------------------------------------------------------
 
+    def _missing(self) -> str:
+        """Return why nothing can be run, once a test has said all of it."""
+        return self.unstarted.brief if self.unstarted is not None and self._has_told else ""
+
     def _unfit(self, case: Case) -> str:
         """Return why a test is not for this run; empty if it is."""
-        if case.skip:
-            return case.skip
-        if case.era and case.era != self._spoken():
-            return f"It is for the {case.era} era alone"
-        return ""
-
-    def _spoken(self) -> str:
-        if self._era != "auto":
-            return self._era
-        return "legacy" if self._server is not None and self._server.revision < "2026" else "modern"
+        if not case.era or self.unstarted is not None:
+            return ""
+        is_older = self._server is not None and self._server.revision < "2026"
+        spoken = self._era if self._era != "auto" else "legacy" if is_older else "modern"
+        return "" if case.era == spoken else f"It is for the {case.era} era alone"
 
     def _filled(self, case: Case, values: dict[str, object]) -> Case:
         """Return the test with its variables replaced, and with the timeout of the run."""
@@ -202,18 +212,12 @@ class Running:
             expect=tuple(msgspec.structs.replace(each, value=fill(each.value)) for each in case.expect),
         )
 
+    def _broken(self, case: Case, fault: Unstarted) -> Outcome:
+        return self._outcome(case, "broken", problem=str(fault), log=fault.log, turns=fault.turns)
+
     def _outcome(self, case: Case, status: Status, **about: Any) -> Outcome:
         about.setdefault("era", "" if self._server is None else self._server.revision)
         return Outcome(name=case.name, suite=self.suite.name, place=case.place, status=status, tags=case.tags, **about)
-
-
-class SetupFailed(Unstarted):
-    """A call of the suite's setup went wrong."""
-
-    def __init__(self, outcome: Outcome, log: str) -> None:
-        why = outcome.problem or "; ".join(check.problem for check in outcome.failures)
-        super().__init__(f"The setup failed at {outcome.place} ({outcome.name}): {why}", log)
-        self.outcome = outcome
 
 
 def _slug(text: str) -> str:
@@ -275,7 +279,7 @@ async def run(
         outcomes=tuple(outcome for each in runs for outcome in each.outcomes()),
         seconds=perf_counter() - begun,
         started=started,
-        unstarted=tuple(each.unstarted for each in runs if each.unstarted),
+        unstarted=tuple(f"{each.suite.name}: {each.unstarted}" for each in runs if each.has_no_server),
     )
 
 
@@ -307,29 +311,23 @@ class _Run(Running):
         self._chosen = chosen
         self._batch = batch
         self._done: dict[int, Outcome] = {}
-        self.unstarted = ""
-        """Why the server did not start."""
+
+    @property
+    def has_no_server(self) -> bool:
+        """Whether the server did not start; one whose setup failed has started."""
+        return self.unstarted is not None and self.unstarted.brief == NOT_STARTED
 
     def outcomes(self) -> list[Outcome]:
         return [self._done[number] for number in sorted(self._done)]
 
     async def run_all(self) -> None:
-        if self._batch.is_stopped:
-            self._skip_rest(_STOPPED)
-        elif all(self.suite.cases[number].skip for number in self._chosen):
-            for number in self._chosen:
-                await self._one(number)
-        else:
-            try:
-                async with self:
-                    await (self._in_order() if self.settings.jobs == 1 or self.suite.serial else self._at_once())
-            except Unstarted as fault:
-                self._give_up(fault)
-
-    async def _in_order(self) -> None:
-        for number in self._chosen:
-            async with self._batch.gate:
-                await self._one(number)
+        is_idle = self._batch.is_stopped or all(self.suite.cases[number].skip for number in self._chosen)
+        async with nullcontext() if is_idle else self:
+            if self.settings.jobs == 1 or self.suite.serial:
+                for number in self._chosen:
+                    await self._one(number)
+            else:
+                await self._at_once()
 
     async def _at_once(self) -> None:
         ready = {number: asyncio.Event() for number in self._chosen}
@@ -338,8 +336,7 @@ class _Run(Running):
             for before in self.suite.cases[number].needs:
                 await ready[before].wait()
             try:
-                async with self._batch.gate:
-                    await self._one(number)
+                await self._one(number)
             finally:
                 ready[number].set()
 
@@ -349,28 +346,13 @@ class _Run(Running):
 
     async def _one(self, number: int) -> None:
         case = self.suite.cases[number]
-        is_stopped = self._batch.is_stopped
-        self._note(number, self._outcome(case, "skipped", problem=_STOPPED) if is_stopped else await self.run(case))
-
-    def _note(self, number: int, outcome: Outcome) -> None:
+        async with self._batch.gate:
+            if self._batch.is_stopped and not self._missing():
+                outcome = self._outcome(case, "skipped", problem=_STOPPED)
+            else:
+                outcome = await self.run(case)
         self._done[number] = outcome
         self._batch.note(outcome)
-
-    def _skip_rest(self, why: str) -> None:
-        for number in self._chosen:
-            if number not in self._done:
-                self._note(number, self._outcome(self.suite.cases[number], "skipped", problem=why))
-
-    def _give_up(self, fault: Unstarted) -> None:
-        """Let the first test say why there is no server, and skip the others."""
-        turns = fault.outcome.turns if isinstance(fault, SetupFailed) else ()
-        if not isinstance(fault, SetupFailed):
-            self.unstarted = f"{self.suite.name}: {fault}"
-        first = next((number for number in self._chosen if number not in self._done), None)
-        if first is not None:
-            case = self.suite.cases[first]
-            self._note(first, self._outcome(case, "broken", problem=str(fault), log=fault.log, turns=turns))
-        self._skip_rest("The server did not start" if self.unstarted else "The setup failed")
 
 
 _STOPPED: Final = "Not run: a test before it failed, and --fail-fast stops there"
