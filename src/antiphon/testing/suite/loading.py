@@ -9,18 +9,18 @@ from typing import Any, Final
 import msgspec
 from yaml.nodes import MappingNode, Node
 
+from antiphon.client.client import Auth
 from antiphon.config.servers import ConfiguredServer, open_config
 from antiphon.errors import ConfigUnusable
+from antiphon.oauth.identity import Identity
 from antiphon.shapes import raw_shape
 from antiphon.testing.json_paths import read_path
 from antiphon.testing.suite.document import Document, Problem, SuiteBroken, read_document
-from antiphon.testing.suite.format import SUITE
+from antiphon.testing.suite.format import AUTH, SUITE
 from antiphon.testing.suite.grammar import Fields
 from antiphon.testing.suite.model import (
-    CALLERS,
     Capture,
     Case,
-    Credentials,
     Expectation,
     Place,
     Responder,
@@ -170,7 +170,9 @@ class _Builder:
         folder = self._folder / (values.get("cwd") or found.cwd or "")
         if "cwd" in values and not folder.is_dir():
             self._page.wrong(said.nodes["cwd"], f"There is no folder {folder}")
-        url = values.get("url") or found.url
+        url, auth, identity = values.get("url") or found.url, None, None
+        if "auth" in values:
+            auth, identity = self._auth(said.nodes["auth"], values["auth"], url=url, is_app="app" in values)
         return Target(
             place=self._page.place(said.node),
             command=self._words(said, values["command"]) if "command" in values else tuple(found.command),
@@ -179,7 +181,8 @@ class _Builder:
             env={**found.env, **values.get("env", {})},
             cwd=folder,
             headers=values.get("headers") or found.headers,
-            auth=self._credentials(said.nodes["auth"], values, url) if "auth" in values else None,
+            auth=auth,
+            identity=identity,
             **{name: values[name] for name in ("era", "startup", "stray") if name in values},
         )
 
@@ -197,14 +200,15 @@ class _Builder:
             self._page.wrong(said.nodes["config"], str(fault))
             return _NOT_CONFIGURED
 
-    def _credentials(self, node: Node, values: dict[str, Any], url: str) -> Credentials | None:
-        """Return who calls the server; note it where that does not fit the server."""
-        from antiphon.client.auth import check_secure  # few suites sign in
+    def _auth(self, node: Node, auth: Any, *, url: str, is_app: bool) -> tuple[Auth | None, Identity | None]:
+        """Return how the client signs in, or who calls an app; note it where that does not fit the server."""
+        from antiphon.auth import Bearer, ClientCredentials, File, OAuth  # few suites sign in
+        from antiphon.client.auth import check_secure
 
-        auth: dict[str, Any] = {"login": ""} if values["auth"] == "login" else values["auth"]
-        kind = next(filter(auth.__contains__, CALLERS))
+        kind = "login" if auth == "login" else next(name for name in AUTH.one_of if name in auth)
+        scopes = () if kind == "login" else auth.get("scopes", ())
         try:
-            if kind == "identity" and "app" not in values:
+            if kind == "identity" and not is_app:
                 raise ValueError("'identity' is for an app in this process: a url takes login, bearer or client")
             if kind != "identity" and not url:
                 raise ValueError(f"{kind!r} is for a url: an app takes an identity, and a command has its env")
@@ -212,14 +216,17 @@ class _Builder:
                 check_secure(url)
         except ValueError as fault:
             self._page.wrong(node, str(fault))
-            return None
-        return Credentials(
-            kind=kind,
-            name=auth.get("client") or auth.get("identity", ""),
-            secret=auth.get("secret") or auth.get("bearer", ""),
-            issuer=auth.get("issuer", ""),
-            scopes=tuple(auth.get("scopes", ())),
-        )
+            return None, None
+        match kind:
+            case "login":
+                return OAuth(keep=File(), visit=None), None
+            case "bearer":
+                return Bearer(auth["bearer"]), None
+            case "client":
+                client, secret, issuer = auth["client"], auth["secret"], auth["issuer"]
+                return ClientCredentials(client, secret, issuer=issuer, scopes=scopes or None), None
+            case _:
+                return None, Identity(subject=auth["identity"], scopes=frozenset(scopes))
 
     # --- tests ----------------------------------------------------------------------------------------------------
 

@@ -49,9 +49,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What ``replay_safety`` does not report: ``socket.connect``, ``notes.py:12``, or all of ``clock``."""
 
     def __post_init__(self) -> None:
-        if self.replay_safety and (self.replay is not None or self.era == "legacy"):
-            what = "a recording runs nothing" if self.replay is not None else "in the older era a call is run once"
-            raise ValueError(f"Replay safety is about rounds that a server runs again, and {what}")
+        """Raise ValueError if these do not go together."""
+        conflicts = (
+            (self.record and self.replay, "--record and --replay exclude each other"),
+            (self.effects and not self.replay_safety, "--effect needs --replay-safety"),
+            (self.ignore and not self.replay_safety, "--ignore needs --replay-safety"),
+            (self.replay_safety and self.jobs > 1, "--replay-safety observes the whole process: it runs with -j 1"),
+            (self.replay_safety and self.replay, "--replay-safety needs a server, but --replay starts no server"),
+            (self.replay_safety and self.era == "legacy", "--replay-safety has nothing to check in the legacy era"),
+        )
+        for is_there, conflict in conflicts:
+            if is_there:
+                raise ValueError(conflict)
 
 
 class Running:

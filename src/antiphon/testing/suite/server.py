@@ -13,14 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from antiphon.client.client import Auth
 from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused, SignInFailed
 from antiphon.loading import ServerMissing, load_fresh
-from antiphon.oauth.identity import Identity
 from antiphon.server.dispatch import Service
 from antiphon.testing.servers import ServerUnderTest, environment, link_to, shared_key
 from antiphon.testing.suite.attempt import SuiteClient
-from antiphon.testing.suite.model import Credentials, Target
+from antiphon.testing.suite.model import Target
 from antiphon.testing.transcript import Turn
 from antiphon.transports.link import Link
 
@@ -130,8 +128,8 @@ class SuiteServer:
             target=to,
             era=ERAS[self.era],
             headers=target.headers,
-            auth=_way(target.auth),
-            identity=_identity(target.auth),
+            auth=target.auth,
+            identity=target.identity,
             env=self.environment,
             cwd=target.cwd,
         )
@@ -176,16 +174,10 @@ class SuiteServer:
                 await client.__aenter__()
                 is_open = True
                 await client.discover()
-        except TimeoutError:
-            raise Unstarted(self._silent(), self.log()) from None
-        except Refused as refused:
-            if refused.code is None or refused.status == 401:
-                raise Unstarted(self._refused(refused), self.log()) from None
-            if not is_open:
-                why = f"The server opens no session, which it takes to speak 2025-11-25 and before: {refused}"
-                raise Unstarted(why, self.log()) from None
-        except CallFailed as fault:
-            raise Unstarted(self._told(fault), self.log()) from None
+        except (CallFailed, TimeoutError) as fault:
+            refuses = isinstance(fault, Refused) and fault.code is not None and fault.status != 401
+            if not is_open or not refuses:
+                raise Unstarted(self._why(fault), self.log()) from None
         self.revision = client.protocol_version
         if self._rotate and client.era == "legacy":
             raise Unstarted(
@@ -193,49 +185,34 @@ class SuiteServer:
                 " --rotate needs one that speaks 2026-07-28"
             )
 
-    def _silent(self) -> str:
-        seconds = f"{self.target.startup:g} s"
-        told = f"The server did not answer within {seconds} of its start ('startup' says how long it may take)."
-        return f"{told}{self._printed()}"
+    def _why(self, fault: CallFailed | TimeoutError) -> str:
+        """Return why no connection was opened."""
+        target, startup = self.target, self.target.startup
+        aside = f" {printed('It', self.stray)}" if self.stray else ""
+        match fault:
+            case TimeoutError():
+                told = f"The server did not answer within {startup:g} s of its start"
+                return f"{told} ('startup' says how long it may take).{aside}"
+            case Refused(status=401) | Refused(code=None, status=403):
+                wanted = "Set 'auth' to sign in, or 'headers'." if target.auth is None else "See 'auth'."
+                return f"{target.text} refuses this client: {fault.message}. {wanted}"
+            case Refused(code=None):
+                return f"{target.text} does not serve MCP: {fault}"
+            case Refused():
+                return f"The server opens no session, which it takes to speak 2025-11-25 and before: {fault}"
+            case SignInFailed():
+                from antiphon.client.auth import OAuth  # few suites sign in
 
-    def _refused(self, refused: Refused) -> str:
-        if refused.status in {401, 403}:
-            wanted = "Set 'auth' to sign in, or 'headers'." if self.target.auth is None else "See 'auth'."
-            return f"{self.target.text} refuses this client: {refused.message}. {wanted}"
-        return f"{self.target.text} does not serve MCP: {refused}"
-
-    def _told(self, fault: CallFailed) -> str:
-        if isinstance(fault, SignInFailed):
-            is_kept = self.target.auth is not None and self.target.auth.kind == "login"
-            how = f". Run: antiphon login {self.target.url}" if is_kept else ""
-            return f"The client could not sign in to {self.target.text}: {fault}{how}"
-        if not isinstance(fault, Disconnected):
-            return f"The server cannot be understood: {fault}.{self._printed()}"
-        if self.target.url:
-            return f"The server cannot be reached: {fault}. Is it running? A server behind a URL is not started here."
-        return f"The server did not start: {fault}.{self._printed()}"
-
-    def _printed(self) -> str:
-        return f" {printed('It', self.stray)}" if self.stray else ""
-
-
-def _way(told: Credentials | None) -> Auth | None:
-    """Return how the client signs in, without a person."""
-    if told is None or told.kind == "identity":
-        return None
-    from antiphon.auth import Bearer, ClientCredentials, File, OAuth  # few suites sign in
-
-    if told.kind == "bearer":
-        return Bearer(told.secret)
-    if told.kind == "client":
-        return ClientCredentials(told.name, told.secret, issuer=told.issuer, scopes=told.scopes or None)
-    return OAuth(keep=File(), visit=None)
-
-
-def _identity(told: Credentials | None) -> Identity | None:
-    if told is None or told.kind != "identity":
-        return None
-    return Identity(subject=told.name, scopes=frozenset(told.scopes))
+                how = f". Run: antiphon login {target.url}" if isinstance(target.auth, OAuth) else ""
+                return f"The client could not sign in to {target.text}: {fault}{how}"
+            case Disconnected() if target.url:
+                return (
+                    f"The server cannot be reached: {fault}. Is it running? A server behind a URL is not started here."
+                )
+            case Disconnected():
+                return f"The server did not start: {fault}.{aside}"
+            case _:
+                return f"The server cannot be understood: {fault}.{aside}"
 
 
 def printed(subject: str, lines: list[str]) -> str:
