@@ -57,7 +57,7 @@ async def outcome(test: str, more: str = "", **settings: Any) -> Outcome:
         "{tool: order, arguments: {item: tea}, expect: {structured: {contains: {who: {name: Ann}}}}}",
         "{tool: order, arguments: {item: tea}, expect: {structured: {$.none: {exists: false}, $.id: {type: integer}}}}",
         "{tool: order, arguments: {item: tea}, expect: {schema: {required: [id], properties: {id: {type: integer}}}}}",
-        "{tool: order, arguments: {item: tea}, expect: {result: {'$.content[0].type': text}, within: 5s}}",
+        "{tool: order, arguments: {item: tea}, expect: {result: {'$.content[0].type': text}}}",
         "{tool: order, arguments: {itm: tea}, expect: {isError: true, text: {contains: item}}}",
         "{tool: fail, expect: {isError: true, text: 'Failed: no reason', structured: {exists: false}}}",
         "{tool: nonsense, expect: {error: true}}",
@@ -131,7 +131,6 @@ async def test_a_test_passes(test: str):
             "asked.confirm",
             'The message of \'confirm\' is "Deploy to x?", and not "Sure?"',
         ),
-        ("{tool: order, arguments: {item: x}, expect: {within: 0.000001}}", "within", "The call took "),
         (
             "{tool: order, arguments: {item: x}, capture: {z: $.z}}",
             "capture.z",
@@ -258,7 +257,10 @@ async def test_several_choices_are_one_answer_and_used():
 
 async def test_values_are_captured_and_used():
     made = await outcomes("""
-        - {name: a, tool: order, arguments: {item: x}, capture: {id: $.structuredContent.id, who: {structured: $.who}}}
+        - name: a
+          tool: order
+          arguments: {item: x}
+          capture: {id: $.structuredContent.id, who: $.structuredContent.who}
         - {name: b, resource: 'order://${id}', expect: {text: 'Order ${id}'}, capture: {word: {text: '\\w+'}}}
         - {name: c, tool: order, arguments: {item: '${word}'}, expect: {structured: {$.item: Order, $.who: '${who}'}}}
         - {name: d, tool: fail, arguments: {why: '${word} ${id}'}, expect: {isError: true, text: 'Failed: Order 1'}}

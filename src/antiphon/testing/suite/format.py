@@ -186,7 +186,6 @@ EXPECT: Final = Fixed(
         "asked": Key(
             Listed(of=QUESTION), "The keys of all questions in their order; {key: matcher} looks at the message too."
         ),
-        "within": Key(DURATION, "How long the call may take."),
     },
 )
 
@@ -202,12 +201,7 @@ RESPONDER: Final = Fixed(
 )
 CAPTURE: Final = Fixed(
     title="a captured value",
-    keys={
-        "result": Key(PATH, "A path in the whole result."),
-        "structured": Key(PATH, "A path in the structured content."),
-        "text": Key(REGEX, "A regular expression: its first group, or all that it finds in the text."),
-    },
-    one_of=("result", "structured", "text"),
+    keys={"text": Key(REGEX, "A regular expression: its first group, or all that it finds.", needed=True)},
 )
 _ANSWER: Final = Fixed(
     title="an answer",
@@ -267,7 +261,7 @@ _CALL: Final = {
     "expect": Key(EXPECT, "What should come of it."),
     "capture": Key(
         Mapped(of=ByKind({TEXT: PATH, MAP: CAPTURE}), name=_variable, names={"pattern": r"^[^\W\d][\w.-]*$"}),
-        "Values to keep as variables for later tests: a path in the result, {structured: path} or {text: regex}.",
+        "Values to keep as variables for later tests: a path in the result, or {text: regex}.",
     ),
     **_SHARED,
 }

@@ -324,13 +324,10 @@ class _Builder:
         made: dict[str, Capture] = {}
         for key, _ in said.nodes["capture"].value:
             value, place = said.values["capture"][key.value], self._page.place(key)
-            source: Any
-            ((source, where),) = [("result", value)] if isinstance(value, str) else value.items()
-            made[key.value] = (
-                Capture(source="text", pattern=where, place=place)
-                if source == "text"
-                else Capture(source=source, path=read_path(where), place=place)
-            )
+            if isinstance(value, str):
+                made[key.value] = Capture(path=read_path(value), place=place)
+            else:
+                made[key.value] = Capture(pattern=value["text"], place=place)
         return made
 
 

@@ -83,10 +83,10 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """A value to keep under a name for the tests that follow."""
 
-    source: Literal["result", "structured", "text"]
     path: JsonPath | None = None
+    """Where it is in the result."""
     pattern: str = ""
-    """For text: a regular expression, whose first group is kept, or all that it found."""
+    """If there is no path: what finds it in the text. The first group is kept, or all that was found."""
     place: Place
 
 
