@@ -74,10 +74,11 @@ class Running:
         self.snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
         self.unstarted: Unstarted | None = None
         """Why there is no server, or none that is prepared."""
+        self.missing = ""
+        """The same in short, once a test has said all of it."""
         self._era = era
         self._exits = AsyncExitStack()
         self._server: SuiteServer | None = None
-        self._has_told = False
 
     async def __aenter__(self) -> Self:
         """Start the server and prepare it. If that fails, the first test says why, and the others are skipped."""
@@ -95,11 +96,11 @@ class Running:
 
     async def run(self, case: Case) -> Outcome:
         """Run one test."""
-        reason = case.skip or self._missing() or self._unfit(case)
+        reason = case.skip or self.missing or (self._unfit(case) if case.era else "")
         if reason:
             return self._outcome(case, "skipped", problem=reason)
         if self.unstarted is not None:
-            self._has_told = True
+            self.missing = self.unstarted.brief
             return self._broken(case, self.unstarted)
         try:
             ready = self._filled(case, self.values)
@@ -137,7 +138,7 @@ class Running:
                 if outcome.status != "passed":
                     told = outcome.problem or "; ".join(check.problem for check in outcome.failures)
                     why = f"The setup failed at {outcome.place} ({outcome.name}): {told}"
-                    raise Unstarted(why, server.log(), turns=outcome.turns, brief="The setup failed")
+                    raise Unstarted(why, server.log.text(), turns=outcome.turns, brief="The setup failed")
             yield server
 
     def _recording(self, folder: Path | None, case: str) -> Path | None:
@@ -152,7 +153,7 @@ class Running:
         return folder / f"{name}.json"
 
     async def _tried(self, case: Case, server: SuiteServer, values: dict[str, object]) -> Outcome:
-        mark, begun = server.mark(), perf_counter()
+        mark, begun = server.log.mark(), perf_counter()
         # A recording of the older era answers as a modern server does, and its questions still have no keys.
         keyless = self._era == "legacy" or server.revision < "2026"
         seen = await attempt(case, server.client, keyless=keyless)
@@ -167,14 +168,13 @@ class Running:
             problem = str(fault)
         if self.settings.replay_safety and not problem and self._is_replayed(seen, server):
             found.append(await _replay_safety(case, server, self.settings, may_fail=seen.has_failed))
-        drifts = server.drifts()
-        if drifts:
+        if drifts := server.drifts() if self.settings.replay else []:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
         if server.stray and server.target.stray == "fail":
             why = printed("The server", server.stray)
             found.append(Check(name="stdout", passed=False, problem=why, place=server.target.place))
             server.stray.clear()
-        passed = not problem and all(check.passed for check in found)
+        passed = not problem and not [check for check in found if not check.passed]
         return self._outcome(
             case,
             "broken" if problem else "passed" if passed else "failed",
@@ -182,7 +182,7 @@ class Running:
             checks=tuple(found),
             turns=seen.turns,
             problem=problem,
-            log="" if passed else server.log(mark),
+            log="" if passed else server.log.text(mark),
             seconds=perf_counter() - begun,
         )
 
@@ -192,13 +192,9 @@ class Running:
 
     # --- before a test --------------------------------------------------------------------------------------------
 
-    def _missing(self) -> str:
-        """Return why nothing can be run, once a test has said all of it."""
-        return self.unstarted.brief if self.unstarted is not None and self._has_told else ""
-
     def _unfit(self, case: Case) -> str:
         """Return why a test is not for this run; empty if it is."""
-        if not case.era or self.unstarted is not None:
+        if self.unstarted is not None:
             return ""
         is_older = self._server is not None and self._server.revision < "2026"
         spoken = self._era if self._era != "auto" else "legacy" if is_older else "modern"
@@ -356,7 +352,7 @@ class _Run(Running):
     async def _one(self, number: int) -> None:
         case = self.suite.cases[number]
         async with self._batch.gate:
-            if self._batch.is_stopped and not self._missing():
+            if self._batch.is_stopped and not self.missing:
                 outcome = self._outcome(case, "skipped", problem=_STOPPED)
             else:
                 outcome = await self.run(case)

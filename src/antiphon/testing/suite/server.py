@@ -80,13 +80,14 @@ class SuiteServer:
         self._record = record
         self._replay = replay
         self._player: Player | None = None
-        self._log = Log()
+        self.log = Log()
+        """What it writes to stderr."""
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as exits:
-            exits.callback(self._log.remove)
-            self._log.attach()
+            exits.callback(self.log.remove)
+            self.log.attach()
             if self.target.app:
                 exits.enter_context(environment(self.environment))
             # An older server is told once, when the connection is opened, what it may ask: all there is.
@@ -98,15 +99,6 @@ class SuiteServer:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._exits.aclose()
-
-    def mark(self) -> int:
-        """Return where its log ends now. What this task logs from here on goes to it."""
-        self._log.attend()
-        return self._log.size
-
-    def log(self, since: int = 0) -> str:
-        """Return what the server wrote to stderr, its end if it is long."""
-        return self._log.text(since)
 
     def drifts(self) -> list[str]:
         """Return what was sent and is not in the recording, since the last call of this."""
@@ -123,7 +115,7 @@ class SuiteServer:
         if target.app:
             to = partial(load_fresh, target.app, target.cwd, Service)
         elif not target.url:
-            to = self._log.kept(_found(target.command, self.environment))
+            to = self.log.kept(_found(target.command, self.environment))
         return ServerUnderTest(
             target=to,
             era=ERAS[self.era],
@@ -177,7 +169,7 @@ class SuiteServer:
         except (CallFailed, TimeoutError) as fault:
             refuses = isinstance(fault, Refused) and fault.code is not None and fault.status != 401
             if not is_open or not refuses:
-                raise Unstarted(self._why(fault), self.log()) from None
+                raise Unstarted(self._why(fault), self.log.text()) from None
         self.revision = client.protocol_version
         if self._rotate and client.era == "legacy":
             raise Unstarted(
@@ -256,11 +248,12 @@ class Log(logging.Handler):
     def attach(self) -> None:
         """Keep what is logged from here on, until it is removed."""
         _LOGGER.addHandler(self)
-        self.attend()
-
-    def attend(self) -> None:
-        """Keep what this task logs from here on, and no other log."""
         _attended.set(self)
+
+    def mark(self) -> int:
+        """Return where it ends now. What this task logs from here on goes to it, and to no other log."""
+        _attended.set(self)
+        return len(self._lines) if self._file is None else self._file.stat().st_size
 
     def emit(self, record: logging.LogRecord) -> None:
         if _attended.get() is self:
@@ -276,15 +269,12 @@ class Log(logging.Handler):
             self._file = Path(name)
         return ["/bin/sh", "-c", 'exec "$@" 2>>"$0"', str(self._file), *command]
 
-    @property
-    def size(self) -> int:
-        return len(self._lines) if self._file is None else self._file.stat().st_size
-
     def text(self, since: int = 0) -> str:
+        """Return what was kept since a mark; its end if it is long."""
         if self._file is None:
             return "\n".join(self._lines[since:])[-TAIL:].strip()
         with self._file.open("rb") as file:
-            file.seek(max(since, self.size - TAIL))
+            file.seek(max(since, self._file.stat().st_size - TAIL))
             return file.read().decode(errors="replace").strip()
 
     def remove(self) -> None:
