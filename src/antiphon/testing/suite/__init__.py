@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from antiphon.testing.snapshots import Snapshots
     from antiphon.testing.suite.document import Problem, SuiteBroken
     from antiphon.testing.suite.format import schema
     from antiphon.testing.suite.loading import find_suites, load, load_all, loads
@@ -26,7 +25,6 @@ __all__ = [
     "Running",
     "Selection",
     "Settings",
-    "Snapshots",
     "Suite",
     "SuiteBroken",
     "Summary",

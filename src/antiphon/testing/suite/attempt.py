@@ -100,14 +100,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
     @property
-    def seconds(self) -> float:
-        """The server's time for the call."""
-        return sum(turn.seconds for turn in self.turns)
-
-    @property
     def rounds(self) -> int:
         """How many requests the call took; other requests of the client do not count."""
-        return sum(turn.method == self.method for turn in self.turns)
+        return [turn.method for turn in self.turns].count(self.method)
 
     @property
     def asked(self) -> list[tuple[str, str]]:

@@ -333,13 +333,14 @@ def _snapshot(each: Expectation, seen: Seen, snapshots: Snapshots, case: Case) -
 def _asked(each: Expectation, seen: Seen) -> list[Check]:
     expected: Any = each.value
     keys = [next(iter(item)) if isinstance(item, dict) else item for item in expected]
-    asked = [key for key, _ in seen.asked]
+    questions = seen.asked
+    asked = [key for key, _ in questions]
     if keys != asked:
         why = f"The server asked {shown(asked)}, and not {shown(keys)}"
         return [_check("asked", why, keys, asked, each.place)]
     messages = [
         _compared(f"asked.{key}", f"The message of {key!r}", matcher, message, each.place)
-        for item, (_, message) in zip(expected, seen.asked, strict=True)
+        for item, (_, message) in zip(expected, questions, strict=True)
         if isinstance(item, dict)
         for key, matcher in item.items()
     ]

@@ -71,7 +71,7 @@ class Running:
         self.settings = settings or Settings()
         self.values: dict[str, object] = dict(suite.variables)
         """Variables, and what was captured so far."""
-        self.snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
+        self._snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
         self.unstarted: Unstarted | None = None
         """Why there is no server, or none that is prepared."""
         self.missing = ""
@@ -161,7 +161,7 @@ class Running:
         problem = seen.problem
         try:
             if not problem:
-                found += checks(case, seen, self.snapshots)
+                found += checks(case, seen, self._snapshots)
                 if case.capture:
                     found += captured(case, seen, values)
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
