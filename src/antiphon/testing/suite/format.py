@@ -10,7 +10,7 @@ from yaml.nodes import MappingNode, Node
 from antiphon.testing.json_paths import read_path
 from antiphon.testing.suite.checks import OPERATORS, TYPES, pattern
 from antiphon.testing.suite.document import FLAG, LIST, MAP, NUMBER, TEXT, Document
-from antiphon.testing.suite.grammar import ByKind, Choice, Fixed, Key, Listed, Mapped, OneOf, Plain, Rule
+from antiphon.testing.suite.grammar import ByKind, Choice, Fixed, Key, Listed, Mapped, Plain, Rule, one_of
 from antiphon.testing.suite.variables import NAME
 from antiphon.types import JsonObject
 
@@ -131,7 +131,7 @@ OPERANDS: Final = {
     "matches": Key(REGEX, "A text in which this regular expression is found."),
     "not": Key(Choice(of=lambda _: VALUE, said={"$ref": "#/$defs/value"}), "Not this: a value, or a matcher."),
     "exists": Key(YES_NO, "Whether it is there at all."),
-    "type": Key(OneOf(tuple(TYPES)), "The type that it has."),
+    "type": Key(one_of(*TYPES), "The type that it has."),
     "length": Key(
         Choice(of=lambda _: NUMBER_MATCHER, said={"$ref": "#/$defs/number"}),
         "How long the text, the list or the map is: a number, or a matcher.",
@@ -245,7 +245,7 @@ _SHARED: Final = {
     "inputResponses": Key(ANSWERS, _ABOUT_ANSWERS),
     "inputResponder": Key(RESPONDER, "Who answers what inputResponses does not."),
     "unusedResponses": Key(
-        OneOf(("fail", "ignore")), "What comes of answers in a test's own inputResponses that it is not asked for."
+        one_of("fail", "ignore"), "What comes of answers in a test's own inputResponses that it is not asked for."
     ),
     "maxRounds": Key(COUNT, "How often a call may ask."),
     "isolated": Key(YES_NO, "Whether a test gets a server of its own."),
@@ -271,7 +271,7 @@ TEST: Final = Fixed(
         "name": Key(TEXT_, "A sentence: what the server does.", needed=True),
         **_CALL,
         "skip": Key(ByKind({FLAG: YES_NO, TEXT: TEXT_}), "Leave it out; better with a reason."),
-        "era": Key(OneOf(("modern", "legacy")), "The only era that the test is for."),
+        "era": Key(one_of("modern", "legacy"), "The only era that the test is for."),
     },
     one_of=("tool", "prompt", "resource", "method"),
     needs={"params": "method"},
@@ -310,12 +310,12 @@ SERVER: Final = Fixed(
         "cwd": Key(TEXT_, "The folder that it runs in, if it is not that of the suite."),
         "headers": Key(STRINGS, "HTTP headers to send."),
         "auth": Key(
-            ByKind({TEXT: OneOf(("login",)), MAP: AUTH}),
+            ByKind({TEXT: one_of("login"), MAP: AUTH}),
             "Who calls: login, which `antiphon login` has kept; a bearer token; a client; an identity.",
         ),
-        "era": Key(OneOf(("auto", "modern", "legacy", "both")), "The era of the protocol to speak."),
+        "era": Key(one_of("auto", "modern", "legacy", "both"), "The era of the protocol to speak."),
         "startup": Key(DURATION, "How long it may take until it answers for the first time: 10s."),
-        "stray": Key(OneOf(("fail", "ignore")), "What comes of lines on standard output that are no messages."),
+        "stray": Key(one_of("fail", "ignore"), "What comes of lines on standard output that are no messages."),
     },
     one_of=("command", "url", "app", "config"),
     needs={"headers": "url"},

@@ -80,20 +80,16 @@ def _sentence(fault: ValueError) -> str:
     return text[:1].upper() + text[1:]
 
 
-class OneOf(msgspec.Struct, frozen=True):
-    """One of some words."""
+def one_of(*words: str) -> Plain:
+    """Return the rule of one of some words."""
+    choice = " or ".join(words)
 
-    words: tuple[str, ...]
+    def check(value: str) -> str:
+        if value not in words:
+            raise ValueError(f"expected {choice}, got {value!r}{nearest(value, words)}")
+        return value
 
-    def read(self, node: Node, page: Document) -> Any:
-        if kind_of(node) != TEXT:
-            return mismatch(node, page, " or ".join(self.words))
-        if node.value not in self.words:
-            page.wrong(node, f"Expected {' or '.join(self.words)}, got {node.value!r}{nearest(node.value, self.words)}")
-        return node.value
-
-    def schema(self) -> JsonObject:
-        return {"enum": list(self.words)}
+    return Plain(kinds=(TEXT,), check=check, rules={"enum": list(words)}, named=choice)
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
