@@ -241,15 +241,15 @@ _ABOUT_ANSWERS: Final = (
 )
 
 _SHARED: Final = {
-    "timeout": Key(DURATION, "How long the server may take over a call: 10s, 500ms."),
-    "inputResponses": Key(ANSWERS, _ABOUT_ANSWERS),
-    "inputResponder": Key(RESPONDER, "Who answers what inputResponses does not."),
+    "timeout": Key(DURATION, "How long the server may take over a call: 10s, 500ms.", ref="duration"),
+    "inputResponses": Key(ANSWERS, _ABOUT_ANSWERS, ref="answers"),
+    "inputResponder": Key(RESPONDER, "Who answers what inputResponses does not.", ref="responder"),
     "unusedResponses": Key(
         one_of("fail", "ignore"), "What comes of answers in a test's own inputResponses that it is not asked for."
     ),
     "maxRounds": Key(COUNT, "How often a call may ask."),
     "isolated": Key(YES_NO, "Whether a test gets a server of its own."),
-    "tags": Key(ByKind({LIST: Listed(of=TEXT_), TEXT: TEXT_}), "Words to choose tests by, with --tag."),
+    "tags": Key(ByKind({LIST: Listed(of=TEXT_), TEXT: TEXT_}), "Words to choose tests by, with --tag.", ref="tags"),
 }
 _CALL: Final = {
     "tool": Key(TEXT_, "The tool to call."),
@@ -258,10 +258,11 @@ _CALL: Final = {
     "method": Key(TEXT_, "Any method of the protocol."),
     "params": Key(OBJECT, "The parameters of the method."),
     "arguments": Key(OBJECT, "The arguments of the tool or the prompt."),
-    "expect": Key(EXPECT, "What should come of it."),
+    "expect": Key(EXPECT, "What should come of it.", ref="expect"),
     "capture": Key(
         Mapped(of=ByKind({TEXT: PATH, MAP: CAPTURE}), name=_variable, names={"pattern": r"^[^\W\d][\w.-]*$"}),
         "Values to keep as variables for later tests: a path in the result, or {text: regex}.",
+        ref="capture",
     ),
     **_SHARED,
 }
@@ -346,5 +347,6 @@ def schema() -> JsonObject:
             "value": VALUE.schema(),
             "number": NUMBER_MATCHER.schema(),
             "matcher": MATCHER.schema(),
+            **{key.ref: key.shape.schema() for key in _CALL.values() if key.ref},
         },
     }

@@ -171,6 +171,12 @@ class Key(msgspec.Struct, frozen=True):
     shape: Rule
     about: str
     needed: bool = False
+    ref: str = ""
+    """The definition that the JSON Schema refers to, for what several maps have."""
+
+    def schema(self) -> JsonObject:
+        said = {"$ref": f"#/$defs/{self.ref}"} if self.ref else self.shape.schema()
+        return {**said, "description": self.about}
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,7 +243,7 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     def schema(self) -> JsonObject:
         said: JsonObject = {
             "type": "object",
-            "properties": {name: {**key.shape.schema(), "description": key.about} for name, key in self.keys.items()},
+            "properties": {name: key.schema() for name, key in self.keys.items()},
             "additionalProperties": False,
         }
         needed = [name for name, key in self.keys.items() if key.needed]
