@@ -297,37 +297,6 @@ async def test_tests_share_a_server_and_isolated_ones_do_not():
     assert [one.status for one in made] == ["passed"] * 4, [one.failures for one in made]
 
 
-async def test_a_setup_goes_before_the_tests_of_every_server():
-    setup = "setup: [{tool: order, arguments: {item: first}, capture: {first: $.structuredContent.id}}]"
-    made = await outcomes(
-        """
-        - {name: a, tool: order, arguments: {item: 'no ${first}'}, expect: {structured: {$.id: 2, $.item: no 1}}}
-        - {name: b, tool: order, arguments: {item: x}, isolated: true, expect: {structured: {$.id: 2}}}
-        """,
-        setup,
-    )
-    assert [one.status for one in made] == ["passed"] * 2, [one.failures for one in made]
-
-
-async def test_an_isolated_test_uses_what_its_own_setup_captured(tmp_path: Path):
-    (tmp_path / "app.py").write_text(
-        "import random\nfrom antiphon import Server\napp = Server('dice')\nNUMBER = random.randrange(10**9)\n"
-        "@app.tool\ndef number() -> str:\n    return str(NUMBER)\n"
-    )
-    test = "{name: %s, tool: number, isolated: %s, expect: {text: '${number}'}}"
-    text = f"- {test % ('a', 'false')}\n- {test % ('b', 'true')}"
-    setup = "setup: [{tool: number, capture: {number: {text: .+}}}]"
-    made = await run(suite(text, setup, server="{app: app.py}", folder=tmp_path))
-    assert made.passed, made.outcomes
-
-
-async def test_a_setup_that_fails_breaks_the_suite():
-    first, second = await outcomes("- {name: a, tool: order}\n- {name: b, tool: order}", "setup: [{tool: fail}]")
-    assert first.status == "broken"
-    assert "The setup failed at /tmp/s.mcp.yaml:2:9 (setup 1: tools/call): The tool failed" in first.problem
-    assert (second.status, second.problem) == ("skipped", "The setup failed")
-
-
 async def test_a_test_is_skipped_with_its_reason():
     made = await outcomes(
         "- {name: a, tool: x, skip: true}\n- {name: b, tool: y, skip: not yet}\n- {name: c, tool: z, era: legacy}"
@@ -634,12 +603,12 @@ async def test_replay_safety_is_checked_beside_the_test():
 
 
 async def test_a_call_that_is_meant_to_fail_is_still_checked():
-    refused, lost = await outcomes(
+    refused, _, lost = await outcomes(
         """
         - {name: a, tool: survey, inputResponses: {name: cancel}, expect: {isError: true}}
+        - {name: orders, tool: order, arguments: {item: x}}
         - {name: b, tool: till, inputResponses: {confirm: true}}
         """,
-        "setup: [{tool: order, arguments: {item: x}}]",
         replay_safety=True,
     )
     assert refused.status == "passed", refused

@@ -251,35 +251,29 @@ _SHARED: Final = {
     "isolated": Key(YES_NO, "Whether a test gets a server of its own."),
     "tags": Key(ByKind({LIST: Listed(of=TEXT_), TEXT: TEXT_}), "Words to choose tests by, with --tag.", ref="tags"),
 }
-_CALL: Final = {
-    "tool": Key(TEXT_, "The tool to call."),
-    "prompt": Key(TEXT_, "The prompt to get."),
-    "resource": Key(TEXT_, "The URI of the resource to read."),
-    "method": Key(TEXT_, "Any method of the protocol."),
-    "params": Key(OBJECT, "The parameters of the method."),
-    "arguments": Key(OBJECT, "The arguments of the tool or the prompt."),
-    "expect": Key(EXPECT, "What should come of it.", ref="expect"),
-    "capture": Key(
-        Mapped(of=ByKind({TEXT: PATH, MAP: CAPTURE}), name=_variable, names={"pattern": r"^[^\W\d][\w.-]*$"}),
-        "Values to keep as variables for later tests: a path in the result, or {text: regex}.",
-        ref="capture",
-    ),
-    **_SHARED,
-}
 TEST: Final = Fixed(
     title="a test",
     keys={
         "name": Key(TEXT_, "A sentence: what the server does.", needed=True),
-        **_CALL,
+        "tool": Key(TEXT_, "The tool to call."),
+        "prompt": Key(TEXT_, "The prompt to get."),
+        "resource": Key(TEXT_, "The URI of the resource to read."),
+        "method": Key(TEXT_, "Any method of the protocol."),
+        "params": Key(OBJECT, "The parameters of the method."),
+        "arguments": Key(OBJECT, "The arguments of the tool or the prompt."),
+        "expect": Key(EXPECT, "What should come of it.", ref="expect"),
+        "capture": Key(
+            Mapped(of=ByKind({TEXT: PATH, MAP: CAPTURE}), name=_variable, names={"pattern": r"^[^\W\d][\w.-]*$"}),
+            "Values to keep as variables for later tests: a path in the result, or {text: regex}.",
+            ref="capture",
+        ),
+        **_SHARED,
         "skip": Key(ByKind({FLAG: YES_NO, TEXT: TEXT_}), "Leave it out; better with a reason."),
         "era": Key(one_of("modern", "legacy"), "The only era that the test is for."),
     },
     one_of=("tool", "prompt", "resource", "method"),
     needs={"params": "method"},
     with_nodes=True,
-)
-SETUP: Final = msgspec.structs.replace(
-    TEST, title="a setup call", keys={"name": Key(TEXT_, "What it is for."), **_CALL}
 )
 
 # --- the whole ----------------------------------------------------------------------------------------------------
@@ -330,7 +324,6 @@ SUITE: Final = Fixed(
         "variables": Key(Mapped(of=ANYTHING, name=_variable), "Values for ${name}."),
         "defaults": Key(Fixed(title="the defaults", keys=_SHARED), "What holds for every test that says nothing else."),
         "serial": Key(YES_NO, "Whether the tests keep their order, whatever -j says."),
-        "setup": Key(Listed(of=SETUP), "Calls that go before the tests."),
         "tests": Key(Listed(of=TEST, least=1), "The tests.", needed=True),
     },
 )
@@ -347,6 +340,6 @@ def schema() -> JsonObject:
             "value": VALUE.schema(),
             "number": NUMBER_MATCHER.schema(),
             "matcher": MATCHER.schema(),
-            **{key.ref: key.shape.schema() for key in _CALL.values() if key.ref},
+            **{key.ref: key.shape.schema() for key in TEST.keys.values() if key.ref},
         },
     }

@@ -137,14 +137,12 @@ class _Builder:
     def suite(self) -> Suite:
         values = self._fields.values
         tests = self._tests(values["tests"])
-        setup = [self._case(call, setup=number) for number, call in enumerate(values.get("setup", ()), 1)]
         self._page.finish()
         return Suite(
             file=self._page.file,
             name=values.get("name") or _name_of(self._page.file),
             target=self._target(values["server"]),
             cases=tuple(tests),
-            setup=tuple(setup),
             variables=self._variables,
             names=frozenset([*values.get("variables", {}), *names_in(self._page.text)]),
             serial=values.get("serial", False),
@@ -236,7 +234,7 @@ class _Builder:
         first: dict[str, Case] = {}
         captured: dict[str, int] = {}
         for number, said in enumerate(calls):
-            case = self._case(said, captured=captured)
+            case = self._case(said, captured)
             twin = first.setdefault(case.name, case)
             if twin is not case:
                 self._page.wrong(
@@ -246,14 +244,14 @@ class _Builder:
             made.append(case)
         return made
 
-    def _case(self, said: Fields, *, setup: int = 0, captured: Mapping[str, int] = {}) -> Case:
+    def _case(self, said: Fields, captured: Mapping[str, int]) -> Case:
         own, values = said.values, {**self._defaults, **said.values}
         uses = self._uses.get(id(said.node), _NOTHING)
         method, params = self._call(said)
         answers: JsonObject = own.get("inputResponses", {})
         responder = values["inputResponder"]
         return Case(
-            name=values.get("name") or f"setup {setup}: {method}",
+            name=values["name"],
             place=self._page.place(said.node),
             method=method,
             params=params,

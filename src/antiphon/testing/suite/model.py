@@ -129,8 +129,6 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     target: Target
     cases: tuple[Case, ...]
-    setup: tuple[Case, ...] = ()
-    """Calls to make before the tests, on every server that is started for them."""
     variables: JsonObject = {}
     names: frozenset[str] = frozenset()
     """The variables that it has, or refers to."""

@@ -2,13 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter, time
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -18,7 +17,7 @@ from antiphon.testing.snapshots import Snapshots
 from antiphon.testing.suite.attempt import Seen, attempt, script_of
 from antiphon.testing.suite.checks import captured, checks
 from antiphon.testing.suite.model import Case, Check, Era, Outcome, Responder, Selection, Status, Suite, Summary
-from antiphon.testing.suite.server import NOT_STARTED, SuiteServer, Unstarted, printed
+from antiphon.testing.suite.server import SuiteServer, Unstarted, printed
 from antiphon.testing.suite.variables import filled
 
 OnOutcome = Callable[[Outcome], None]
@@ -73,58 +72,49 @@ class Running:
         """Variables, and what was captured so far."""
         self._snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
         self.unstarted: Unstarted | None = None
-        """Why there is no server, or none that is prepared."""
-        self.missing = ""
-        """The same in short, once a test has said all of it."""
+        """Why there is no server."""
+        self._has_told = False
         self._era = era
-        self._exits = AsyncExitStack()
         self._server: SuiteServer | None = None
 
     async def __aenter__(self) -> Self:
-        """Start the server and prepare it. If that fails, the first test says why, and the others are skipped."""
+        """Start the server. If that fails, the first test says why, and the others are skipped."""
         try:
-            self._server = await self._exits.enter_async_context(self._prepared(self.values, ""))
+            self._server = await self._another().__aenter__()
         except Unstarted as fault:
             self.unstarted = fault
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server = None
-        await self._exits.aclose()
+    async def __aexit__(self, *exc: object) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.__aexit__(*exc)
 
     async def run(self, case: Case) -> Outcome:
         """Run one test."""
-        reason = case.skip or self.missing or (self._unfit(case) if case.era else "")
+        reason = case.skip or ("The server did not start" if self._has_told else self._unfit(case) if case.era else "")
         if reason:
             return self._outcome(case, "skipped", problem=reason)
         if self.unstarted is not None:
-            self.missing = self.unstarted.brief
+            self._has_told = True
             return self._broken(case, self.unstarted)
         try:
-            ready = self._filled(case, self.values)
+            ready = self._filled(case)
         except KeyError as missing:
             why = f"It needs {missing.args[0]!r}, which no test before it has captured"
             return self._outcome(case, "skipped", problem=why)
-        if case.isolated:
-            return await self._apart(case)
-        assert self._server is not None, "a suite runs inside 'async with'"
-        return await self._tried(ready, self._server, self.values)
-
-    async def _apart(self, case: Case) -> Outcome:
-        """Run a test on a server of its own, with what its setup captured there."""
-        values = dict(self.values)
+        if not case.isolated:
+            assert self._server is not None, "a suite runs inside 'async with'"
+            return await self._tried(ready, self._server)
         try:
-            async with self._prepared(values, case.name) as server:
-                return await self._tried(self._filled(case, values), server, self.values)
+            async with self._another(case.name) as server:
+                return await self._tried(ready, server)
         except Unstarted as fault:
             return self._broken(case, fault)
 
-    @asynccontextmanager
-    async def _prepared(self, values: dict[str, object], case: str) -> AsyncGenerator[SuiteServer]:
-        """Start a server and carry out the suite's setup on it."""
-        server = SuiteServer(
+    def _another(self, case: str = "") -> SuiteServer:
+        """Return a server for the suite, or for a test that has one of its own."""
+        return SuiteServer(
             self.suite.target,
             era=self._era,
             # In the older era a call stays with the instance that it began on.
@@ -132,14 +122,6 @@ class Running:
             record=self._recording(self.settings.record, case),
             replay=self._recording(self.settings.replay, case),
         )
-        async with server:
-            for step in self.suite.setup:
-                outcome = await self._tried(self._filled(step, values), server, values)
-                if outcome.status != "passed":
-                    told = outcome.problem or "; ".join(check.problem for check in outcome.failures)
-                    why = f"The setup failed at {outcome.place} ({outcome.name}): {told}"
-                    raise Unstarted(why, server.log.text(), turns=outcome.turns, brief="The setup failed")
-            yield server
 
     def _recording(self, folder: Path | None, case: str) -> Path | None:
         """Return the file of a recording: one for the suite, and one for each test that has a server of its own."""
@@ -152,7 +134,7 @@ class Running:
             name += f"-{blake2b(case.encode(), digest_size=3).hexdigest()}"
         return folder / f"{name}.json"
 
-    async def _tried(self, case: Case, server: SuiteServer, values: dict[str, object]) -> Outcome:
+    async def _tried(self, case: Case, server: SuiteServer) -> Outcome:
         mark, begun = server.log.mark(), perf_counter()
         # A recording of the older era answers as a modern server does, and its questions still have no keys.
         keyless = self._era == "legacy" or server.revision < "2026"
@@ -163,7 +145,7 @@ class Running:
             if not problem:
                 found += checks(case, seen, self._snapshots)
                 if case.capture:
-                    found += captured(case, seen, values)
+                    found += captured(case, seen, self.values)
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
             problem = str(fault)
         if self.settings.replay_safety and not problem and self._is_replayed(seen, server):
@@ -200,13 +182,13 @@ class Running:
         spoken = self._era if self._era != "auto" else "legacy" if is_older else "modern"
         return "" if case.era == spoken else f"It is for the {case.era} era alone"
 
-    def _filled(self, case: Case, values: dict[str, object]) -> Case:
+    def _filled(self, case: Case) -> Case:
         """Return the test with its variables replaced, and with the timeout of the run."""
         if self.settings.timeout is not None:
             case = msgspec.structs.replace(case, timeout=self.settings.timeout)
         if not case.refers:
             return case
-        fill = partial(filled, known=values)
+        fill = partial(filled, known=self.values)
         return msgspec.structs.replace(
             case,
             method=str(fill(case.method)),
@@ -218,7 +200,7 @@ class Running:
         )
 
     def _broken(self, case: Case, fault: Unstarted) -> Outcome:
-        return self._outcome(case, "broken", problem=str(fault), log=fault.log, turns=fault.turns)
+        return self._outcome(case, "broken", problem=str(fault), log=fault.log)
 
     def _outcome(self, case: Case, status: Status, **about: Any) -> Outcome:
         about.setdefault("era", "" if self._server is None else self._server.revision)
@@ -284,7 +266,7 @@ async def run(
         outcomes=tuple(outcome for each in runs for outcome in each.outcomes()),
         seconds=perf_counter() - begun,
         started=started,
-        unstarted=tuple(f"{each.suite.name}: {each.unstarted}" for each in runs if each.has_no_server),
+        unstarted=tuple(f"{each.suite.name}: {each.unstarted}" for each in runs if each.unstarted),
     )
 
 
@@ -317,11 +299,6 @@ class _Run(Running):
         self._batch = batch
         self._done: dict[int, Outcome] = {}
 
-    @property
-    def has_no_server(self) -> bool:
-        """Whether the server did not start; one whose setup failed has started."""
-        return self.unstarted is not None and self.unstarted.brief == NOT_STARTED
-
     def outcomes(self) -> list[Outcome]:
         return [self._done[number] for number in sorted(self._done)]
 
@@ -352,7 +329,7 @@ class _Run(Running):
     async def _one(self, number: int) -> None:
         case = self.suite.cases[number]
         async with self._batch.gate:
-            if self._batch.is_stopped and not self.missing:
+            if self._batch.is_stopped and not self._has_told:
                 outcome = self._outcome(case, "skipped", problem=_STOPPED)
             else:
                 outcome = await self.run(case)

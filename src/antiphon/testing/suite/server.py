@@ -19,7 +19,6 @@ from antiphon.server.dispatch import Service
 from antiphon.testing.servers import ServerUnderTest, environment, link_to, shared_key
 from antiphon.testing.suite.attempt import SuiteClient
 from antiphon.testing.suite.model import Target
-from antiphon.testing.transcript import Turn
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
@@ -32,18 +31,12 @@ SHOWN: Final = 80
 ERAS: Final = {"auto": "auto", "modern": "2026-07-28", "legacy": "legacy"}
 
 
-NOT_STARTED: Final = "The server did not start"
-
-
 class Unstarted(AntiphonError):
-    """The server did not start, cannot be reached, or could not be prepared."""
+    """The server did not start, or cannot be reached; ``log`` is what it wrote to stderr."""
 
-    def __init__(self, message: str, log: str = "", *, turns: tuple[Turn, ...] = (), brief: str = NOT_STARTED) -> None:
+    def __init__(self, message: str, log: str = "") -> None:
         super().__init__(message)
         self.log = log
-        """What it wrote to stderr."""
-        self.turns = turns
-        self.brief = brief
 
 
 class SuiteServer:

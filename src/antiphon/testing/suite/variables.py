@@ -66,7 +66,7 @@ def _written(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-# --- what the calls of a suite refer to ---------------------------------------------------------------------------
+# --- what the tests of a suite refer to ---------------------------------------------------------------------------
 
 
 class Uses(NamedTuple):
@@ -78,17 +78,17 @@ class Uses(NamedTuple):
 
 
 def read_uses(page: Document, root: Node, given: Iterable[str]) -> dict[int, Uses]:
-    """Return what each call of a suite refers to, by the id of its node; note what no call before it captures."""
+    """Return what each test of a suite refers to, by the id of its node; note what no test before it captures."""
     parts = _members(root)
     known = {*given, *_members(parts.get("variables"))}
     _uses(page, parts.get("server"), known)
     shared = _uses(page, parts.get("defaults"), known)
     found: dict[int, Uses] = {}
-    for calls in (parts.get("setup"), parts.get("tests")):
-        for call in calls.value if isinstance(calls, SequenceNode) else ():
-            own = _uses(page, call, known)
-            found[id(call)] = Uses(own.names | shared.names, own.anything or shared.anything)
-            known |= _members(_members(call).get("capture")).keys()
+    tests = parts.get("tests")
+    for call in tests.value if isinstance(tests, SequenceNode) else ():
+        own = _uses(page, call, known)
+        found[id(call)] = Uses(own.names | shared.names, own.anything or shared.anything)
+        known |= _members(_members(call).get("capture")).keys()
     return found
 
 
