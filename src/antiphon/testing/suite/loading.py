@@ -98,13 +98,14 @@ def _is_of_others(folder: Path) -> bool:
 
 def _read(page: Document, given: Mapping[str, object]) -> Suite:
     root = page.root()
+    fields: Fields | None = None
     try:
         fields = SUITE.read(root, page)
     except RecursionError:
         page.wrong(root, "This contains itself, or too much")
-    is_read = not page.problems
+    is_sound = not page.problems
     uses = read_uses(page, root, given) if "${" in page.text else {}
-    made = _Builder(page, fields, given, uses).suite() if is_read else None
+    made = _Builder(page, fields, given, uses).suite() if fields is not None and is_sound else None
     page.finish()
     assert made is not None, "what is wrong has a reason"
     return made
@@ -198,13 +199,14 @@ class _Builder:
             self._page.wrong(said.nodes["config"], str(fault))
             return _NOT_CONFIGURED
 
-    def _auth(self, node: Node, auth: Any, *, url: str, is_app: bool) -> tuple[Auth | None, Identity | None]:
+    def _auth(self, node: Node, said: Any, *, url: str, is_app: bool) -> tuple[Auth | None, Identity | None]:
         """Return how the client signs in, or who calls an app; note it where that does not fit the server."""
         from antiphon.auth import Bearer, ClientCredentials, File, OAuth  # few suites sign in
         from antiphon.client.auth import check_secure
 
-        kind = "login" if auth == "login" else next(name for name in AUTH.one_of if name in auth)
-        scopes = () if kind == "login" else auth.get("scopes", ())
+        auth: dict[str, Any] = {"login": ""} if said == "login" else said
+        kind = next(name for name in ("login", *AUTH.one_of) if name in auth)
+        scopes = auth.get("scopes", ())
         try:
             if kind == "identity" and not is_app:
                 raise ValueError("'identity' is for an app in this process: a url takes login, bearer or client")
