@@ -202,6 +202,11 @@ def test_a_list_that_contains_itself_is_refused():
     assert "This contains itself, or too much" in problems(holding("- {name: a, tool: b, arguments: &x {a: *x}}"))[0]
 
 
+def test_a_matcher_that_contains_itself_is_refused():
+    found = problems(holding("- {name: a, tool: b, expect: {text: &x {not: *x}}}"))
+    assert found == ["1:1: This contains itself, or too much"]
+
+
 def test_aliases_that_multiply_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("antiphon.testing.suite.document.MOST", 10_000)
     laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
