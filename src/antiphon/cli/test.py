@@ -182,48 +182,44 @@ def test_command(
     antiphon test tests/ -j 8 --report junit=out.xml --report html=out.html
     antiphon test tests/ --era both --rotate 3
     """
-    if settings["record"] and settings["replay"]:
-        raise click.UsageError("--record and --replay exclude each other")
-    if settings["replay_safety"] and settings["jobs"] > 1:
-        raise click.UsageError("--replay-safety observes the whole process: it runs with -j 1")
-    if settings["replay_safety"] and settings["replay"]:
-        raise click.UsageError("--replay-safety runs the server's rounds again, but --replay starts no server")
-    if settings["replay_safety"] and settings["era"] == "legacy":
-        raise click.UsageError("--replay-safety has nothing to check in the legacy era, which runs a call once")
-    for option, given in {"--effect": settings["effects"], "--ignore": settings["ignore"]}.items():
-        if given and not settings["replay_safety"]:
-            raise click.UsageError(f"{option} needs --replay-safety")
+    settings["era"] = settings["era"] or ""
+    try:
+        wanted = Settings(**settings)
+    except ValueError as fault:
+        raise click.UsageError(str(fault)) from None
     if watch:
-        written = [*(Path(file) for _, file in reports if file), *filter(None, [settings["record"]])]
-        watch_tests(list(suites) or [Path()], written)
+        watch_tests(
+            list(suites) or [Path()], [Path(file) for file in (wanted.record, *(file for _, file in reports)) if file]
+        )
         return
     chosen = Selection(expression=expression, tags=tag)
     loaded = _loaded(list(suites) or [Path()], variables)
     _refuse_unknown(variables, loaded)
-    if settings["record"] or settings["replay"]:
+    if wanted.record or wanted.replay:
         _refuse_same_names(loaded)
     if not any(chosen.chosen(suite) for suite in loaded):
         raise click.UsageError("No test is selected by -k and --tag")
-    unseen = [suite.name for suite in loaded if not suite.target.app]
-    if settings["replay_safety"] and unseen:
+    if wanted.replay_safety:
+        _tell_unseen(loaded)
+    printer = None
+    if all(file for _, file in reports):
+        from antiphon.testing.report.terminal import ReportPrinter, console  # 60 ms that other reports do not need
+
+        printer = ReportPrinter(console(), quiet=quiet, verbose=verbose)
+    summary = _run(loaded, wanted, chosen, printer)
+    for form, file in reports:
+        _write(form, file, summary)
+    ctx.exit(exit_codes.NOT_STARTED if summary.unstarted else 0 if summary.passed else exit_codes.FAILED)
+
+
+def _tell_unseen(suites: list[Suite]) -> None:
+    unseen = [suite.name for suite in suites if not suite.target.app]
+    if unseen:
         click.echo(
             f"--replay-safety cannot observe what the server of {', '.join(unseen)} does, since it runs in another"
             " process: it compares rounds alone. 'app:' in place of 'command:' runs a Server in this one.",
             err=True,
         )
-    on_screen = not any(not file for _, file in reports)
-    screen = None
-    if on_screen:
-        from antiphon.testing.report.terminal import ReportPrinter, console  # 60 ms that other reports do not need
-
-        screen = ReportPrinter(console(), quiet=quiet, verbose=verbose)
-    settings["era"] = settings["era"] or ""
-    summary = _run(loaded, Settings(**settings), chosen, screen)
-    if screen is not None:
-        screen.finish(summary)
-    for form, file in reports:
-        _write(form, file, summary)
-    ctx.exit(exit_codes.NOT_STARTED if summary.unstarted else 0 if summary.passed else exit_codes.FAILED)
 
 
 def _loaded(places: list[Path], variables: dict[str, str]) -> list[Suite]:
@@ -264,15 +260,17 @@ def _refuse_same_names(suites: list[Suite]) -> None:
             )
 
 
-def _run(suites: list[Suite], settings: Settings, chosen: Selection, screen: "ReportPrinter | None") -> Summary:
+def _run(suites: list[Suite], settings: Settings, chosen: Selection, printer: "ReportPrinter | None") -> Summary:
     found: list[Summary] = []
 
     async def keep() -> None:
         # Not returned: asyncio formats the result of its main task, and this one is long.
-        on_outcome = None if screen is None else screen.ended
+        on_outcome = None if printer is None else printer.ended
         found.append(await run(suites, settings=settings, selection=chosen, on_outcome=on_outcome))
 
     exit_codes.run(keep())
+    if printer is not None:
+        printer.finish(found[0])
     return found[0]
 
 

@@ -36,23 +36,25 @@ class JsonPath(NamedTuple):
 
     def find(self, value: object) -> object:
         """Return the value there, or ABSENT; a list of all where the path may find several."""
-        if self.is_plural:
-            return self.find_all(value)
-        for step, _ in self.steps:
-            if type(value) is dict:
-                value = value.get(step, ABSENT)
-            elif type(value) is list and type(step) is int and -len(value) <= step < len(value):
-                value = value[step]
-            else:
-                return ABSENT
-        return value
+        found = [holder[key] for holder, key in self._places([value])]
+        return found if self.is_plural else found[0] if found else ABSENT
 
-    def find_all(self, value: object) -> list[Any]:
-        """Return all values there."""
-        found: list[Any] = [value]
+    def replace(self, value: Any, new: object) -> Any:
+        """Return the value with something else in all places of the path. Lists and maps in it are changed."""
+        root = [value]
+        for holder, key in self._places(root):
+            holder[key] = new
+        return root[0]
+
+    def _places(self, root: list[Any]) -> list[tuple[Any, Any]]:
+        """Return each place as the map or list that holds it, and its key there."""
+        found: list[tuple[Any, Any]] = [(root, 0)]
         for step, is_deep in self.steps:
             found = [
-                below for each in found for top in (depths(each) if is_deep else (each,)) for below in _under(top, step)
+                (below, key)
+                for holder, name in found
+                for below in (_depths(holder[name]) if is_deep else (holder[name],))
+                for key in _keys(below, step)
             ]
         return found
 
@@ -83,20 +85,17 @@ def _step(found: re.Match[str]) -> Step:
     return found["name"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
 
 
-def _under(value: object, step: Step) -> list[Any]:
+def _keys(value: object, step: Step) -> list[Any]:
+    """Return the keys, or indices, that a step stands for in a value."""
     if type(value) is dict:
-        if step is None:
-            return list(value.values())
-        return [value[step]] if step in value else []
+        return list(value) if step is None else [step] if step in value else []
     if type(value) is list:
-        if step is None:
-            return value
-        if type(step) is int and -len(value) <= step < len(value):
-            return [value[step]]
+        size = len(value)
+        return list(range(size)) if step is None else [step] if type(step) is int and -size <= step < size else []
     return []
 
 
-def depths(value: object) -> list[Any]:
+def _depths(value: object) -> list[Any]:
     """Return the value and everything inside it."""
     found: list[Any] = [value]
     for each in found:

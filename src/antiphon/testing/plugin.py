@@ -180,10 +180,10 @@ def antiphon_client(mcp_client: "McpClient | SyncMcpClient") -> "McpClient | Syn
 @pytest.fixture
 def assert_snapshot(request: pytest.FixtureRequest) -> "TestSnapshots":
     """``assert_snapshot(result)`` fails unless it is what was kept; ``--update-snapshots`` keeps it."""
-    from antiphon.testing.snapshots import TestSnapshots
+    from antiphon.testing.snapshots import Snapshots, TestSnapshots
 
     update = bool(request.config.getoption("--update-snapshots", default=False))
-    return TestSnapshots(request.node.path, _label(request.node), update=update)
+    return TestSnapshots(Snapshots.beside(request.node.path, update=update), _label(request.node))
 
 
 # --- how a test says what it wants --------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from antiphon.testing.suite.document import SuiteBroken
 from antiphon.testing.suite.loading import load
 from antiphon.testing.suite.model import Case, Era, Outcome, Suite
 from antiphon.testing.suite.runner import Running, Settings
-from antiphon.testing.suite.server import Unstarted
 
 
 class NotPassed(Exception):
@@ -57,20 +56,12 @@ class SuiteRun:
         self._loop: asyncio.Runner | None = None
         self._early: dict[int, Outcome] = {}
         self._done: set[int] = set()
-        self._is_unstarted = False
 
     def outcome(self, number: int) -> Outcome:
         """Run a test and return its outcome. The tests whose captured values it uses are run before it."""
-        if self._is_unstarted:
-            pytest.skip("The server did not start")  # the first test has said why
         if self._loop is None:
             self._loop = asyncio.Runner()
-            try:
-                self._loop.run(self._running.__aenter__())
-            except Unstarted:
-                self._is_unstarted = True
-                self._loop.close()
-                raise
+            self._loop.run(self._running.__aenter__())
         case: Case = self.suite.cases[number]
         if number in self._early:
             return self._early.pop(number)
@@ -82,7 +73,7 @@ class SuiteRun:
 
     def close(self) -> None:
         loop, self._loop = self._loop, None
-        if loop is not None and not self._is_unstarted:
+        if loop is not None:
             try:
                 loop.run(self._running.__aexit__(None, None, None))
             finally:
@@ -110,8 +101,6 @@ class SuiteTest(pytest.Item):
         fault = excinfo.value
         if isinstance(fault, NotPassed):
             return "\n".join([f"{fault.outcome.place}: {fault.outcome.name}", *map(str, outcome_rows(fault.outcome))])
-        if isinstance(fault, Unstarted):
-            return "\n".join(filter(None, [f"{self.case.place}: {self.case.name}", str(fault), fault.log]))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:

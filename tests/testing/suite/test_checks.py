@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from antiphon.testing.json_paths import ABSENT, read_path
 from antiphon.testing.snapshots import IGNORED, without
 from antiphon.testing.suite.checks import problem_with, same
-from antiphon.testing.suite.document import filled, missing_environment, names_in
+from antiphon.testing.suite.variables import filled, missing_environment, names_in
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.floats(allow_nan=False),

@@ -133,7 +133,7 @@ def test_a_suite_is_called_after_its_file():
         ("{name: a, tool: b, expect: {schema: ¦no.json}}", "The schema no.json cannot be read: No such file"),
         ("{name: a, tool: b, capture: {id: ¦id}}", "A path begins with $, as in $.id"),
         ("{name: a, tool: b, capture: {¦1d: $.id}}", "A variable's name has letters, digits"),
-        ("{name: a, tool: b, capture: {id: ¦{text: '(', result: $.a}}}", "A captured value needs one of result"),
+        ("{name: a, tool: b, capture: {id: ¦{}}}", "A captured value needs 'text': A regular expression"),
         ("{name: a, tool: b, inputResponder: ¦{}}", "An inputResponder needs 'url': Where questions are posted"),
         ("{name: a, tool: b, inputResponder: {url: ¦ftp://x}}", "A URL begins with http:// or https://"),
         ("{name: a, tool: b, arguments: {x: ¦!!binary aGk=}}", "A suite has no tag:yaml.org,2002:binary"),
@@ -200,6 +200,11 @@ def test_all_problems_of_a_file_are_told_at_once_and_in_order():
 
 def test_a_list_that_contains_itself_is_refused():
     assert "This contains itself, or too much" in problems(holding("- {name: a, tool: b, arguments: &x {a: *x}}"))[0]
+
+
+def test_a_matcher_that_contains_itself_is_refused():
+    found = problems(holding("- {name: a, tool: b, expect: {text: &x {not: *x}}}"))
+    assert found == ["1:1: This contains itself, or too much"]
 
 
 def test_aliases_that_multiply_are_refused(monkeypatch: pytest.MonkeyPatch):

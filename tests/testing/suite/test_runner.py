@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -56,7 +57,7 @@ async def outcome(test: str, more: str = "", **settings: Any) -> Outcome:
         "{tool: order, arguments: {item: tea}, expect: {structured: {contains: {who: {name: Ann}}}}}",
         "{tool: order, arguments: {item: tea}, expect: {structured: {$.none: {exists: false}, $.id: {type: integer}}}}",
         "{tool: order, arguments: {item: tea}, expect: {schema: {required: [id], properties: {id: {type: integer}}}}}",
-        "{tool: order, arguments: {item: tea}, expect: {result: {'$.content[0].type': text}, within: 5s}}",
+        "{tool: order, arguments: {item: tea}, expect: {result: {'$.content[0].type': text}}}",
         "{tool: order, arguments: {itm: tea}, expect: {isError: true, text: {contains: item}}}",
         "{tool: fail, expect: {isError: true, text: 'Failed: no reason', structured: {exists: false}}}",
         "{tool: nonsense, expect: {error: true}}",
@@ -130,7 +131,6 @@ async def test_a_test_passes(test: str):
             "asked.confirm",
             'The message of \'confirm\' is "Deploy to x?", and not "Sure?"',
         ),
-        ("{tool: order, arguments: {item: x}, expect: {within: 0.000001}}", "within", "The call took "),
         (
             "{tool: order, arguments: {item: x}, capture: {z: $.z}}",
             "capture.z",
@@ -257,7 +257,10 @@ async def test_several_choices_are_one_answer_and_used():
 
 async def test_values_are_captured_and_used():
     made = await outcomes("""
-        - {name: a, tool: order, arguments: {item: x}, capture: {id: $.structuredContent.id, who: {structured: $.who}}}
+        - name: a
+          tool: order
+          arguments: {item: x}
+          capture: {id: $.structuredContent.id, who: $.structuredContent.who}
         - {name: b, resource: 'order://${id}', expect: {text: 'Order ${id}'}, capture: {word: {text: '\\w+'}}}
         - {name: c, tool: order, arguments: {item: '${word}'}, expect: {structured: {$.item: Order, $.who: '${who}'}}}
         - {name: d, tool: fail, arguments: {why: '${word} ${id}'}, expect: {isError: true, text: 'Failed: Order 1'}}
@@ -292,37 +295,6 @@ async def test_tests_share_a_server_and_isolated_ones_do_not():
         - {name: d, tool: order, arguments: {item: x}, expect: {structured: {$.id: 3}}}
     """)
     assert [one.status for one in made] == ["passed"] * 4, [one.failures for one in made]
-
-
-async def test_a_setup_goes_before_the_tests_of_every_server():
-    setup = "setup: [{tool: order, arguments: {item: first}, capture: {first: $.structuredContent.id}}]"
-    made = await outcomes(
-        """
-        - {name: a, tool: order, arguments: {item: 'no ${first}'}, expect: {structured: {$.id: 2, $.item: no 1}}}
-        - {name: b, tool: order, arguments: {item: x}, isolated: true, expect: {structured: {$.id: 2}}}
-        """,
-        setup,
-    )
-    assert [one.status for one in made] == ["passed"] * 2, [one.failures for one in made]
-
-
-async def test_an_isolated_test_uses_what_its_own_setup_captured(tmp_path: Path):
-    (tmp_path / "app.py").write_text(
-        "import random\nfrom antiphon import Server\napp = Server('dice')\nNUMBER = random.randrange(10**9)\n"
-        "@app.tool\ndef number() -> str:\n    return str(NUMBER)\n"
-    )
-    test = "{name: %s, tool: number, isolated: %s, expect: {text: '${number}'}}"
-    text = f"- {test % ('a', 'false')}\n- {test % ('b', 'true')}"
-    setup = "setup: [{tool: number, capture: {number: {text: .+}}}]"
-    made = await run(suite(text, setup, server="{app: app.py}", folder=tmp_path))
-    assert made.passed, made.outcomes
-
-
-async def test_a_setup_that_fails_breaks_the_suite():
-    first, second = await outcomes("- {name: a, tool: order}\n- {name: b, tool: order}", "setup: [{tool: fail}]")
-    assert first.status == "broken"
-    assert "The setup failed at /tmp/s.mcp.yaml:2:9 (setup 1: tools/call): The tool failed" in first.problem
-    assert (second.status, second.problem) == ("skipped", "The setup failed")
 
 
 async def test_a_test_is_skipped_with_its_reason():
@@ -434,16 +406,16 @@ async def test_a_snapshot_is_kept_compared_and_kept_anew(tmp_path: Path):
 
     assert (await ran("tea")).status == "failed"
     assert (await ran("tea", update=True)).status == "passed"
-    file = tmp_path / "__snapshots__" / "s.mcp.yaml.json"
+    file = tmp_path / "__snapshots__" / "s.mcp.yaml" / "a.json"
     kept = json.loads(file.read_text())
-    assert kept["a"]["structuredContent"]["item"] == "tea"
-    assert kept["a"]["content"] == "(ignored)"
-    assert "_meta" not in kept["a"]
+    assert kept["structuredContent"]["item"] == "tea"
+    assert kept["content"] == "(ignored)"
+    assert "_meta" not in kept
     assert (await ran("tea")).status == "passed"
     other = await ran("coffee")
     assert "The result differs from the snapshot 'a'" in other.failures[0].problem
     assert (await ran("coffee", update=True)).status == "passed"
-    assert json.loads(file.read_text())["a"]["structuredContent"]["item"] == "coffee"
+    assert json.loads(file.read_text())["structuredContent"]["item"] == "coffee"
     file.write_text("{")
     assert "cannot be read" in (await ran("coffee")).problem
 
@@ -469,32 +441,33 @@ async def test_snapshots_of_several_runs_at_a_time_are_all_kept(tmp_path: Path):
         for number, case in enumerate(whole.cases):
             assert (await (one if number % 2 else other).run(case)).status == "passed"
     assert (await run(whole)).passed
-    kept = (tmp_path / "__snapshots__" / "s.mcp.yaml.json").read_text()
-    assert list(json.loads(kept)) == [f"t{n}" for n in range(6)]
+    folder = tmp_path / "__snapshots__" / "s.mcp.yaml"
+    kept = {file.name: file.read_text() for file in folder.iterdir()}
+    assert sorted(kept) == [f"t{n}.json" for n in range(6)]
     for jobs in (1, 8):
         again = Settings(update_snapshots=True, era="both", jobs=jobs)
-        (tmp_path / "__snapshots__" / "s.mcp.yaml.json").unlink()
+        shutil.rmtree(folder)
         assert (await run(whole, settings=again)).passed
-        assert (tmp_path / "__snapshots__" / "s.mcp.yaml.json").read_text() == kept
-    assert os.listdir(tmp_path / "__snapshots__") == ["s.mcp.yaml.json"]  # noqa: PTH208 -- in an async function
+        assert {file.name: file.read_text() for file in folder.iterdir()} == kept
 
 
 WRITER = """
 import sys
 from pathlib import Path
 from antiphon.testing.snapshots import Snapshots
+kept = Snapshots(Path("kept"), update=True)
 for number in range(20):
-    kept = Snapshots(Path("kept.json"), update=True)
     kept.put(f"{sys.argv[1]}-{number}", number)
-    kept.save()
+    kept.put("shared", sys.argv[1])
+    assert kept.get("shared") in {"a", "b", "c"}
 """
 
 
 def test_snapshots_of_several_processes_are_all_kept(tmp_path: Path):
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, name], cwd=tmp_path) for name in "abc"]
     assert [writer.wait(30) for writer in writers] == [0, 0, 0]
-    kept = json.loads((tmp_path / "kept.json").read_text())
-    assert list(kept) == sorted(f"{name}-{number}" for name in "abc" for number in range(20))
+    found = {file.name for file in (tmp_path / "kept").iterdir()}
+    assert found == {"shared.json", *(f"{name}-{number}.json" for name in "abc" for number in range(20))}
 
 
 # --- answers over HTTP --------------------------------------------------------------------------------------------
@@ -630,12 +603,12 @@ async def test_replay_safety_is_checked_beside_the_test():
 
 
 async def test_a_call_that_is_meant_to_fail_is_still_checked():
-    refused, lost = await outcomes(
+    refused, _, lost = await outcomes(
         """
         - {name: a, tool: survey, inputResponses: {name: cancel}, expect: {isError: true}}
+        - {name: orders, tool: order, arguments: {item: x}}
         - {name: b, tool: till, inputResponses: {confirm: true}}
         """,
-        "setup: [{tool: order, arguments: {item: x}}]",
         replay_safety=True,
     )
     assert refused.status == "passed", refused
@@ -646,7 +619,7 @@ async def test_a_call_that_is_meant_to_fail_is_still_checked():
 
 @pytest.mark.parametrize("settings", [{"replay": Path()}, {"era": "legacy"}])
 def test_replay_safety_of_what_is_not_replayed_is_refused(settings: Any):
-    with pytest.raises(ValueError, match="Replay safety is about rounds that a server runs again"):
+    with pytest.raises(ValueError, match="--replay starts no server|nothing to check in the legacy era"):
         Settings(replay_safety=True, **settings)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
+import msgspec
+
 from antiphon.escaping import indented, line, visible
 from antiphon.testing.report.text import StyledLine, brief, facts, log_rows, problem_rows, turn_rows
 from antiphon.testing.suite.model import Check, Outcome, Place, Summary
@@ -40,18 +42,13 @@ def render_json(summary: Summary) -> str:
 
 
 def _test(outcome: Outcome) -> JsonObject:
-    return {
-        "name": outcome.name,
-        "suite": outcome.suite,
-        **_place(outcome.place),
-        "status": outcome.status,
-        "era": outcome.era,
-        "tags": list(outcome.tags),
+    told = msgspec.structs.asdict(outcome)
+    del told["turns"]
+    return told | {
+        **_place(told.pop("place")),
         "seconds": round(outcome.seconds, 6),
-        "problem": outcome.problem,
         "checks": [_check(check) for check in outcome.checks],
         "rounds": [_round(turn) for turn in outcome.turns],
-        "log": outcome.log,
     }
 
 

@@ -99,21 +99,21 @@ class ReportPrinter:
 
     def _headline(self, outcome: Outcome) -> Text:
         mark, style = MARKS[outcome.status], _COLOURS[outcome.status]
-        head = Text(f"{_INDENT}{self._encoded(mark)} ", style)
-        name = Text(self._encoded(line(outcome.name)), "" if outcome.status == "passed" else style)
+        head = Text(f"{_INDENT}{mark} ", style)
+        name = Text(line(outcome.name), "" if outcome.status == "passed" else style)
         if outcome.status == "skipped" and outcome.problem:
-            name.append(self._encoded(f" ({line(outcome.problem)})"))
-        about = self._encoded(_about(outcome, is_narrow=self._console.width < _NARROW))
+            name.append(f" ({line(outcome.problem)})")
+        about = _about(outcome, is_narrow=self._console.width < _NARROW)
         room = self._console.width - head.cell_len - len(about) - 2
         self._shorten(name, room)
         return Text.assemble(head, name, " " * (room + 2 - name.cell_len), (about, "dim"))
 
     def _details(self, outcome: Outcome) -> None:
         style = _COLOURS[outcome.status]
-        title = Text(f"{self._encoded('──')} {outcome.status} ", style)
-        title.append(self._encoded(line(outcome.name)), f"bold {style}")
+        title = Text(f"── {outcome.status} ", style)
+        title.append(line(outcome.name), f"bold {style}")
         self._shorten(title, self._console.width - 4)
-        title.append(" " + self._encoded("─") * (self._console.width - title.cell_len - 1), style)
+        title.append(" " + "─" * (self._console.width - title.cell_len - 1), style)
         self._print(Text())
         self._print(title)
         self._rows(
@@ -130,9 +130,9 @@ class ReportPrinter:
                 self._print(text)
 
     def _wrapped(self, row: StyledLine, indent: str) -> Iterable[Text]:
-        lead = Text(indent).append(self._encoded(row.lead.text), _STYLES[row.lead.style])
-        hang = Text(indent).append(self._encoded(row.hang), "dim")
-        body = Text.assemble(*((self._encoded(span.text), _STYLES[span.style]) for span in row.spans))
+        lead = Text(indent).append(row.lead.text, _STYLES[row.lead.style])
+        hang = Text(indent).append(row.hang, "dim")
+        body = Text.assemble(*((span.text, _STYLES[span.style]) for span in row.spans))
         room = max(self._console.width - max(lead.cell_len, hang.cell_len), 10)
         is_short = body.cell_len <= room and "\t" not in body.plain
         first, *rest = [body] if is_short else body.wrap(self._console, room, overflow="fold") or [body]
@@ -153,16 +153,13 @@ class ReportPrinter:
     def _shorten(self, text: Text, room: int) -> None:
         if text.cell_len > room:
             text.truncate(max(room - 1, 1), overflow="crop")
-            text.append(self._encoded("…"))
-
-    def _encoded(self, text: str) -> str:
-        """Return the text as the console's encoding can show it."""
-        if self._encoding.lower().startswith("utf"):
-            return text
-        return text.translate(_ASCII).encode(self._encoding, "backslashreplace").decode(self._encoding)
+            text.append("…")
 
     def _print(self, text: Text) -> None:
         text.rstrip()
+        if not self._encoding.lower().startswith("utf"):
+            known = text.plain.translate(_ASCII).encode(self._encoding, "backslashreplace").decode(self._encoding)
+            text = Text(known, spans=text.spans if len(known) == len(text) else None)
         if self._console.is_terminal or self._console.color_system is not None:
             self._console.print(text, soft_wrap=True, highlight=False)
         else:

@@ -8,13 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from antiphon.testing.snapshots import Snapshots
     from antiphon.testing.suite.document import Problem, SuiteBroken
     from antiphon.testing.suite.format import schema
     from antiphon.testing.suite.loading import find_suites, load, load_all, loads
     from antiphon.testing.suite.model import Case, Check, Outcome, Place, Selection, Suite, Summary, Target
     from antiphon.testing.suite.runner import Running, Settings, run
-    from antiphon.testing.suite.server import Unstarted
     from antiphon.testing.suite.starter import starting_suite
     from antiphon.testing.transcript import Turn
 
@@ -27,13 +25,11 @@ __all__ = [
     "Running",
     "Selection",
     "Settings",
-    "Snapshots",
     "Suite",
     "SuiteBroken",
     "Summary",
     "Target",
     "Turn",
-    "Unstarted",
     "find_suites",
     "load",
     "load_all",
@@ -44,7 +40,7 @@ __all__ = [
 ]
 
 # As in `antiphon.testing`: a name is loaded when it is first used. The parts of this package use each other.
-_HOMES = ("model", "document", "format", "loading", "server", "runner", "starter")
+_HOMES = ("model", "document", "format", "loading", "runner", "starter")
 
 
 def __getattr__(name: str) -> object:

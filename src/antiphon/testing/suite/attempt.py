@@ -100,14 +100,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
     @property
-    def seconds(self) -> float:
-        """The server's time for the call."""
-        return sum(turn.seconds for turn in self.turns)
-
-    @property
     def rounds(self) -> int:
         """How many requests the call took; other requests of the client do not count."""
-        return sum(turn.method == self.method for turn in self.turns)
+        return [turn.method for turn in self.turns].count(self.method)
 
     @property
     def asked(self) -> list[tuple[str, str]]:
@@ -221,10 +216,9 @@ async def attempt(case: Case, client: SuiteClient, *, keyless: bool = False) -> 
     own = copy(client)
     own.prepare(script, timeout=case.timeout, max_rounds=case.max_rounds)
     problem = ""
-    names: dict[str, str] = {}
     with client.transcript.noting() as turns:
-        is_keyless = keyless_in(turns)
-        script.keyless = is_keyless if keyless else False
+        is_keyless = keyless_in(turns) if keyless else None
+        script.keyless = is_keyless or False
         try:
             await _call(case, own)
         except Refused:
@@ -233,22 +227,22 @@ async def attempt(case: Case, client: SuiteClient, *, keyless: bool = False) -> 
             problem = _explained(fault, case)
             # Simple servers do one thing at a time: let this one hear that no answer comes before the next call does.
             await asyncio.sleep(0)
-    if keyless:
-        names = {asked.key: asked.used for asked in script.asked if asked.used and is_keyless(asked)}
+    last = None
+    for turn in turns:
+        last = turn if turn.method == case.method else last
     # A call that did not come to an end has neither a result nor an error.
-    last = None if problem else next((turn for turn in reversed(turns) if turn.method == case.method), None)
-    unused: list[str] = []
-    if case.needed_answers and script.unused:
-        told = zip(script.unused, script.told_unused, strict=True)
-        unused = [words for name, words in told if name in case.needed_answers]
+    result, error = (None, None) if problem or last is None else (last.result, last.error)
+    unused = zip(script.unused, script.told_unused, strict=True) if case.needed_answers else ()
     return Seen(
         method=case.method,
-        result=None if last is None else last.result,
-        error=None if last is None else last.error,
+        result=result,
+        error=error,
         turns=tuple(turns),
-        names=names,
-        unused=tuple(unused),
-        problem=problem or _malformed(case.method, None if last is None else last.result),
+        names={asked.key: asked.used for asked in script.asked if asked.used and is_keyless(asked)}
+        if is_keyless
+        else {},
+        unused=tuple([words for name, words in unused if name in case.needed_answers]),
+        problem=problem or _malformed(case.method, result),
     )
 
 
@@ -265,21 +259,17 @@ def _malformed(method: str, result: JsonObject | None) -> str:
 
 
 async def _call(case: Case, client: SuiteClient) -> None:
-    row = METHODS.get(case.method)
-    if row is None or not row.asks or type(case.params.get(row.target or "")) is not str:
-        await client.send(case.method, case.params)
+    row, params = METHODS.get(case.method), case.params
+    if row is None or not row.asks or type(params.get(row.target or "")) is not str:
+        await client.send(case.method, params)
         return
-    async for _ in client.watch(case.method, **_wired(case)):
+    arguments = params.get("arguments")
+    if case.method == "prompts/get" and isinstance(arguments, dict):
+        # The arguments of a prompt are texts.
+        texts = {name: value if isinstance(value, str) else _json(value) for name, value in arguments.items()}
+        params = {**params, "arguments": texts}
+    async for _ in client.watch(case.method, **params):
         pass
-
-
-def _wired(case: Case) -> JsonObject:
-    """Return the parameters as they are sent: the arguments of a prompt are texts."""
-    arguments = case.params.get("arguments")
-    if case.method != "prompts/get" or not isinstance(arguments, dict):
-        return case.params
-    texts = {name: value if isinstance(value, str) else _json(value) for name, value in arguments.items()}
-    return {**case.params, "arguments": texts}
 
 
 def _explained(fault: CallFailed, case: Case) -> str:

@@ -1,15 +1,10 @@
-"""A document: YAML as nodes with their places, and as plain JSON values; and all problems found in it.
+"""A document: YAML as nodes with their places, and as plain JSON values; and all problems found in it."""
 
-Its texts refer to variables: ``${name}`` for a value of the suite or one that a test captured, ``${env:NAME}`` for the
-environment. ``${env:NAME:-otherwise}`` has a default, ``$${`` stands for the two characters themselves.
-"""
-
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 import yaml
@@ -91,24 +86,23 @@ class Document:
         self._open: set[int] = set()
         self._count = 0
 
-    def root(self) -> Node | None:
-        """Return the node of the whole document; None if it is empty, or if it is not YAML, which is noted."""
+    def root(self) -> Node:
+        """Return the node of the whole document; SuiteBroken if it is empty, or is not YAML."""
         try:
             root: Node | None = yaml.compose(self.text, Loader=_Loader)
         except yaml.MarkedYAMLError as fault:
             mark = fault.problem_mark or fault.context_mark
             line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
             told = " ".join(part for part in (fault.problem, fault.context) if part)
-            self._not_yaml(f"{told or fault}{self._hint(line)}", line, column)
+            self._refuse(f"This is not YAML: {told or fault}{self._hint(line)}", line, column)
         except (yaml.YAMLError, ValueError, RecursionError) as fault:
-            self._not_yaml(" ".join(str(fault).split()), 1, 1)
-        else:
-            return root
-        return None
+            self._refuse(f"This is not YAML: {' '.join(str(fault).split())}")
+        if root is None:
+            self._refuse("The suite is empty")
+        return root
 
-    def _not_yaml(self, why: str, line: int, column: int) -> None:
-        place = Place(file=self.file, line=line, column=column)
-        self.problems.append(Problem(place, f"This is not YAML: {why}"))
+    def _refuse(self, why: str, line: int = 1, column: int = 1) -> NoReturn:
+        raise SuiteBroken([Problem(Place(file=self.file, line=line, column=column), why)]) from None
 
     def _hint(self, line: int) -> str:
         lines = self.text.splitlines()
@@ -145,7 +139,7 @@ class Document:
     def plain(self, node: Node) -> Any:
         """Return the JSON value of a node; note what JSON does not have, and return None for it."""
         if isinstance(node, ScalarNode):
-            return self._scalar(node)
+            return node.value if node.tag == _STR else self._scalar(node)
         self._count += len(node.value)
         if id(node) in self._open or len(self._open) > DEEPEST or self._count > MOST:
             if not self.problems or self.problems[-1].message != _ENDLESS:
@@ -160,19 +154,16 @@ class Document:
             self._open.discard(id(node))
 
     def _scalar(self, node: ScalarNode) -> Any:
+        """Return the value of what is not written as a text."""
         text: str = node.value
-        tag = node.tag
-        if tag == _STR:
-            return text
-        kind = _TAGS.get(tag)
-        if kind is None:
-            self.wrong(node, f"A suite has no {tag}: it has texts, numbers, true, false, null, lists and maps")
-            return None
+        kind = _TAGS.get(node.tag)
+        if kind == NUMBER:
+            return _number(text)
         if kind == FLAG:
             return text[0] in "tT"
-        if kind == NOTHING:
-            return None
-        return _number(text)
+        if kind != NOTHING:
+            self.wrong(node, f"A suite has no {node.tag}: it has texts, numbers, true, false, null, lists and maps")
+        return None
 
 
 _ENDLESS: Final = "This contains itself, or too much"
@@ -204,64 +195,3 @@ def read_document(path: Path) -> Document:
         raise SuiteBroken([Problem(start, f"The file cannot be read: {fault.strerror or fault}")]) from None
     except UnicodeDecodeError as fault:
         raise SuiteBroken([Problem(start, f"The file is not UTF-8: {fault.reason} at byte {fault.start}")]) from None
-
-
-# --- variables ----------------------------------------------------------------------------------------------------
-
-_REFERENCE: Final = re.compile(
-    r"\$\$\{|\$\{\s*(?:env:(?P<env>[^}:\s]+)(?::-(?P<default>[^}]*))?|(?P<name>[^}]*?))\s*\}"
-)
-NAME: Final = re.compile(r"[^\W\d][\w.-]*")
-
-
-def names_in(text: str) -> Iterator[str]:
-    """Return the variables that a text refers to, without those of the environment."""
-    for found in _REFERENCE.finditer(text):
-        if found["name"] is not None:
-            yield found["name"]
-
-
-def missing_environment(text: str) -> list[str]:
-    """Return the variables of the environment that a text needs and that are not set."""
-    found = (match for match in _REFERENCE.finditer(text) if match["env"] is not None and match["default"] is None)
-    return [match["env"] for match in found if match["env"] not in os.environ]
-
-
-def filled(value: Any, known: Mapping[str, object]) -> Any:
-    """Return a value with its references replaced, at every depth; KeyError for one that is not known.
-
-    A text that is nothing but one reference becomes the value itself, whatever its type.
-    """
-    kind = type(value)
-    if kind is str:
-        return _text(value, known) if "${" in value else value
-    if kind is dict:
-        return {_name(name, known): filled(item, known) for name, item in value.items()}
-    if kind is list:
-        return [filled(item, known) for item in value]
-    return value
-
-
-def _name(name: Any, known: Mapping[str, object]) -> str:
-    made = filled(name, known)
-    return made if isinstance(made, str) else _written(made)
-
-
-def _text(text: str, known: Mapping[str, object]) -> object:
-    whole = _REFERENCE.fullmatch(text)
-    if whole is not None:
-        return _value(whole, known)
-    return _REFERENCE.sub(lambda found: _written(_value(found, known)), text)
-
-
-def _value(found: re.Match[str], known: Mapping[str, object]) -> object:
-    if found["env"] is not None:
-        value = os.environ.get(found["env"], found["default"])
-        if value is None:
-            raise KeyError(f"env:{found['env']}")
-        return value
-    return "${" if found["name"] is None else known[found["name"]]
-
-
-def _written(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,7 +1,6 @@
 """The format: every key of a suite, what it may hold, and what it means. The JSON Schema is made of it."""
 
 import re
-from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final
 
@@ -10,23 +9,10 @@ from yaml.nodes import MappingNode, Node
 
 from antiphon.testing.json_paths import read_path
 from antiphon.testing.suite.checks import OPERATORS, TYPES, pattern
-from antiphon.testing.suite.document import FLAG, LIST, MAP, NAME, NUMBER, TEXT, Document, nearest
-from antiphon.testing.suite.grammar import (
-    WRONG,
-    ByKind,
-    Fixed,
-    Key,
-    Listed,
-    Mapped,
-    Named,
-    OneOf,
-    Plain,
-    Rule,
-)
+from antiphon.testing.suite.document import FLAG, LIST, MAP, NUMBER, TEXT, Document
+from antiphon.testing.suite.grammar import ByKind, Choice, Fixed, Key, Listed, Mapped, Plain, Rule, one_of
+from antiphon.testing.suite.variables import NAME
 from antiphon.types import JsonObject
-
-DEFAULT_TIMEOUT: Final = 60.0
-DEFAULT_STARTUP: Final = 10.0
 
 # --- plain values -------------------------------------------------------------------------------------------------
 
@@ -52,15 +38,15 @@ def _filled_text(value: Any) -> Any:
     return value
 
 
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"expected a whole number from 1, got {value}")
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ValueError(f"expected a whole number, got {value}")  # noqa: TRY004 -- what a rule hears
     return value
 
 
-def _whole(value: Any) -> int:
-    if not isinstance(value, int):
-        raise ValueError(f"expected a whole number, got {value}")  # noqa: TRY004 -- what a shape hears
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"expected a whole number from 1, got {value}")
     return value
 
 
@@ -92,6 +78,7 @@ WORDS: Final = Plain(kinds=(TEXT,))
 LOOSE: Final = Plain(kinds=(TEXT, NUMBER, FLAG), check=lambda value: value if isinstance(value, str) else _json(value))
 CODE: Final = Plain(kinds=(NUMBER,), check=_whole, rules={"type": "integer"}, named="a whole number")
 YES_NO: Final = Plain(kinds=(FLAG,))
+NUMERIC: Final = Plain(kinds=(NUMBER,))
 OBJECT: Final = Plain(kinds=(MAP,))
 URL: Final = Plain(kinds=(TEXT,), check=_url, rules={"pattern": r"^(https?://|\$\{)"}, named="a URL")
 COUNT: Final = Plain(kinds=(NUMBER,), check=_count, rules={"type": "integer", "minimum": 1}, named="a whole number")
@@ -110,83 +97,53 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# --- matchers -----------------------------------------------------------------------------------------------------
+# --- matchers: a value to be equal to, or a map of operators, which is read as plain JSON ---------------------------
 
 
-class MatcherRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A value to be equal to, or a map of operators. Reads to plain JSON, as ``checks`` takes it."""
-
-    only_text: bool = False
-    """Whether the value is a text, so that a map can only be operators."""
-
-    def read(self, node: Node, page: Document) -> Any:
-        if isinstance(node, MappingNode) and (
-            self.only_text or any(str(key.value) in OPERATORS for key, _ in node.value)
-        ):
-            return self._operators(node, page)
-        return (WORDS if self.only_text else ANYTHING).read(node, page)
-
-    def _operators(self, node: MappingNode, page: Document) -> Any:
-        count = len(page.problems)
-        made: dict[str, Any] = {}
-        for name, (key, value) in page.entries(node).items():
-            shape = OPERANDS.get(name)
-            if shape is None:
-                hint = nearest(name, OPERATORS) or f"; it has {', '.join(OPERATORS)}"
-                aside = "" if self.only_text else " (a map that is to be equal as it stands goes under 'equals')"
-                page.wrong(key, f"Unknown key {name!r} in a matcher{hint}{aside}")
-            else:
-                made[name] = shape.read(value, page)
-        if not made and count == len(page.problems):
-            page.wrong(node, f"A matcher needs one of {', '.join(OPERATORS)}")
-        return WRONG if len(page.problems) > count else made
-
-    def schema(self) -> JsonObject:
-        operators: JsonObject = {"$ref": "#/$defs/matcher"}
-        return {"anyOf": [{"type": "string"}, operators]} if self.only_text else {"anyOf": [operators, {}]}
+def _matcher_of(node: Node) -> Rule:
+    is_matcher = isinstance(node, MappingNode) and any(str(key.value) in OPERATORS for key, _ in node.value)
+    return _VALUE_MATCHER if is_matcher else ANYTHING
 
 
-VALUE: Final = MatcherRule()
-TEXT_MATCHER: Final = MatcherRule(only_text=True)
-NUMBER_MATCHER: Final = ByKind({NUMBER: Plain(kinds=(NUMBER,)), MAP: Named("matcher", lambda: TEXT_MATCHER)})
+def _by_path_or_whole(node: Node) -> Rule:
+    is_paths = isinstance(node, MappingNode) and all(str(key.value)[:1] == "$" for key, _ in node.value)
+    return _BY_PATH if is_paths and node.value else VALUE
 
-_ABOUT_OPERATORS: Final = {
-    "equals": "Equal to this, as it stands.",
-    "contains": "A text that has this, or all of these; a list that has this item; a map that has at least this.",
-    "matches": "A text in which this regular expression is found.",
-    "not": "Not this: a value, or a matcher.",
-    "exists": "Whether it is there at all.",
-    "type": "The type that it has.",
-    "length": "How long the text, the list or the map is: a number, or a matcher.",
-    "min": "At least this number.",
-    "max": "At most this number.",
+
+def _matcher_or_text(node: Node) -> Rule:
+    return MATCHER if isinstance(node, MappingNode) else WORDS
+
+
+def _matcher(_: Node) -> Rule:
+    return MATCHER
+
+
+_MATCHER: Final[JsonObject] = {"$ref": "#/$defs/matcher"}
+VALUE: Final = Choice(of=_matcher_of, said={"anyOf": [_MATCHER, {}]})
+PATHS: Final = Choice(of=_by_path_or_whole, said={"$ref": "#/$defs/value"})
+TEXT_MATCHER: Final = Choice(of=_matcher_or_text, said={"anyOf": [{"type": "string"}, _MATCHER]})
+NUMBER_MATCHER: Final = ByKind({NUMBER: NUMERIC, MAP: Choice(of=_matcher, said=_MATCHER)})
+OPERANDS: Final = {
+    "equals": Key(ANYTHING, "Equal to this, as it stands."),
+    "contains": Key(
+        ANYTHING, "A text that has this, or all of these; a list that has this item; a map that has at least this."
+    ),
+    "matches": Key(REGEX, "A text in which this regular expression is found."),
+    "not": Key(Choice(of=lambda _: VALUE, said={"$ref": "#/$defs/value"}), "Not this: a value, or a matcher."),
+    "exists": Key(YES_NO, "Whether it is there at all."),
+    "type": Key(one_of(*TYPES), "The type that it has."),
+    "length": Key(
+        Choice(of=lambda _: NUMBER_MATCHER, said={"$ref": "#/$defs/number"}),
+        "How long the text, the list or the map is: a number, or a matcher.",
+    ),
+    "min": Key(NUMERIC, "At least this number."),
+    "max": Key(NUMERIC, "At most this number."),
 }
-OPERANDS: Final[Mapping[str, Rule]] = {
-    "equals": ANYTHING,
-    "contains": ANYTHING,
-    "matches": REGEX,
-    "not": Named("value", lambda: VALUE),
-    "exists": YES_NO,
-    "type": OneOf(tuple(TYPES)),
-    "length": Named("number", lambda: NUMBER_MATCHER),
-    "min": Plain(kinds=(NUMBER,)),
-    "max": Plain(kinds=(NUMBER,)),
-}
-
-
-class PathsRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A map from paths to matchers, or one matcher for the whole."""
-
-    def read(self, node: Node, page: Document) -> Any:
-        is_paths = isinstance(node, MappingNode) and all(str(key.value)[:1] == "$" for key, _ in node.value)
-        return (_BY_PATH if is_paths and node.value else VALUE).read(node, page)
-
-    def schema(self) -> JsonObject:
-        return {"$ref": "#/$defs/value"}
-
-
+MATCHER: Final = Fixed(title="a matcher", keys=OPERANDS, least=1)
+_VALUE_MATCHER: Final = msgspec.structs.replace(
+    MATCHER, aside=" (a map that is to be equal as it stands goes under 'equals')"
+)
 _BY_PATH: Final = Mapped(of=VALUE, name=read_path)
-PATHS: Final = PathsRule()
 
 # --- expectations -------------------------------------------------------------------------------------------------
 
@@ -209,6 +166,7 @@ QUESTION: Final = ByKind({TEXT: TEXT_, MAP: Mapped(of=TEXT_MATCHER)})
 
 EXPECT: Final = Fixed(
     title="an expectation",
+    with_nodes=True,
     keys={
         "text": Key(TEXT_MATCHER, "The text of the result: equal, or {contains:, matches:, not:}."),
         "structured": Key(PATHS, "The structured content: equal, a matcher, or a map from paths to matchers."),
@@ -228,7 +186,6 @@ EXPECT: Final = Fixed(
         "asked": Key(
             Listed(of=QUESTION), "The keys of all questions in their order; {key: matcher} looks at the message too."
         ),
-        "within": Key(DURATION, "How long the call may take."),
     },
 )
 
@@ -244,12 +201,7 @@ RESPONDER: Final = Fixed(
 )
 CAPTURE: Final = Fixed(
     title="a captured value",
-    keys={
-        "result": Key(PATH, "A path in the whole result."),
-        "structured": Key(PATH, "A path in the structured content."),
-        "text": Key(REGEX, "A regular expression: its first group, or all that it finds in the text."),
-    },
-    one_of=("result", "structured", "text"),
+    keys={"text": Key(REGEX, "A regular expression: its first group, or all that it finds.", needed=True)},
 )
 _ANSWER: Final = Fixed(
     title="an answer",
@@ -257,6 +209,7 @@ _ANSWER: Final = Fixed(
         "id": Key(TEXT_, "The question's key.", needed=True),
         "value": Key(ANYTHING, "The answer.", needed=True),
     },
+    with_nodes=True,
 )
 
 
@@ -264,17 +217,17 @@ class AnswersRule(msgspec.Struct, frozen=True):
     """Answers by the question's key, or a list of ``{id, value}``. Reads to a map."""
 
     def read(self, node: Node, page: Document) -> Any:
+        count = len(page.problems)
         read = _ANSWER_FORMS.read(node, page)
-        if not isinstance(read, list):
+        if not isinstance(read, list) or len(page.problems) > count:
             return read
         made: dict[str, Any] = {}
-        count = len(page.problems)
         for answer in read:
             key = answer.values["id"]
             if key in made:
                 page.wrong(answer.nodes["id"], f"{key!r} is answered twice: give a list of values, one for each time")
             made[key] = answer.values["value"]
-        return WRONG if len(page.problems) > count else made
+        return made
 
     def schema(self) -> JsonObject:
         return _ANSWER_FORMS.schema()
@@ -288,44 +241,39 @@ _ABOUT_ANSWERS: Final = (
 )
 
 _SHARED: Final = {
-    "timeout": Key(DURATION, "How long the server may take over a call: 10s, 500ms."),
-    "inputResponses": Key(ANSWERS, _ABOUT_ANSWERS),
-    "inputResponder": Key(RESPONDER, "Who answers what inputResponses does not."),
+    "timeout": Key(DURATION, "How long the server may take over a call: 10s, 500ms.", ref="duration"),
+    "inputResponses": Key(ANSWERS, _ABOUT_ANSWERS, ref="answers"),
+    "inputResponder": Key(RESPONDER, "Who answers what inputResponses does not.", ref="responder"),
     "unusedResponses": Key(
-        OneOf(("fail", "ignore")), "What comes of answers in a test's own inputResponses that it is not asked for."
+        one_of("fail", "ignore"), "What comes of answers in a test's own inputResponses that it is not asked for."
     ),
     "maxRounds": Key(COUNT, "How often a call may ask."),
     "isolated": Key(YES_NO, "Whether a test gets a server of its own."),
-    "tags": Key(ByKind({LIST: Listed(of=TEXT_), TEXT: TEXT_}), "Words to choose tests by, with --tag."),
-}
-STEP: Final = {
-    "tool": Key(TEXT_, "The tool to call."),
-    "prompt": Key(TEXT_, "The prompt to get."),
-    "resource": Key(TEXT_, "The URI of the resource to read."),
-    "method": Key(TEXT_, "Any method of the protocol."),
-    "params": Key(OBJECT, "The parameters of the method."),
-    "arguments": Key(OBJECT, "The arguments of the tool or the prompt."),
-    "expect": Key(EXPECT, "What should come of it."),
-    "capture": Key(
-        Mapped(of=ByKind({TEXT: PATH, MAP: CAPTURE}), name=_variable, names={"pattern": r"^[^\W\d][\w.-]*$"}),
-        "Values to keep as variables for later tests: a path in the result, {structured: path} or {text: regex}.",
-    ),
-    **_SHARED,
-}
-TEST_KEYS: Final = {
-    "name": Key(TEXT_, "A sentence: what the server does.", needed=True),
-    **STEP,
-    "skip": Key(ByKind({FLAG: YES_NO, TEXT: TEXT_}), "Leave it out; better with a reason."),
-    "era": Key(OneOf(("modern", "legacy")), "The only era that the test is for."),
+    "tags": Key(ByKind({LIST: Listed(of=TEXT_), TEXT: TEXT_}), "Words to choose tests by, with --tag.", ref="tags"),
 }
 TEST: Final = Fixed(
-    title="a test", keys=TEST_KEYS, one_of=("tool", "prompt", "resource", "method"), needs={"params": "method"}
-)
-SETUP: Final = Fixed(
-    title="a setup call",
-    keys={"name": Key(TEXT_, "What it is for."), **STEP},
+    title="a test",
+    keys={
+        "name": Key(TEXT_, "A sentence: what the server does.", needed=True),
+        "tool": Key(TEXT_, "The tool to call."),
+        "prompt": Key(TEXT_, "The prompt to get."),
+        "resource": Key(TEXT_, "The URI of the resource to read."),
+        "method": Key(TEXT_, "Any method of the protocol."),
+        "params": Key(OBJECT, "The parameters of the method."),
+        "arguments": Key(OBJECT, "The arguments of the tool or the prompt."),
+        "expect": Key(EXPECT, "What should come of it.", ref="expect"),
+        "capture": Key(
+            Mapped(of=ByKind({TEXT: PATH, MAP: CAPTURE}), name=_variable, names={"pattern": r"^[^\W\d][\w.-]*$"}),
+            "Values to keep as variables for later tests: a path in the result, or {text: regex}.",
+            ref="capture",
+        ),
+        **_SHARED,
+        "skip": Key(ByKind({FLAG: YES_NO, TEXT: TEXT_}), "Leave it out; better with a reason."),
+        "era": Key(one_of("modern", "legacy"), "The only era that the test is for."),
+    },
     one_of=("tool", "prompt", "resource", "method"),
     needs={"params": "method"},
+    with_nodes=True,
 )
 
 # --- the whole ----------------------------------------------------------------------------------------------------
@@ -345,6 +293,7 @@ AUTH: Final = Fixed(
 )
 SERVER: Final = Fixed(
     title="a server",
+    with_nodes=True,
     keys={
         "command": Key(
             ByKind({LIST: Listed(of=LOOSE, least=1), TEXT: TEXT_}), "The command that starts it on standard streams."
@@ -356,25 +305,25 @@ SERVER: Final = Fixed(
         "cwd": Key(TEXT_, "The folder that it runs in, if it is not that of the suite."),
         "headers": Key(STRINGS, "HTTP headers to send."),
         "auth": Key(
-            ByKind({TEXT: OneOf(("login",)), MAP: AUTH}),
+            ByKind({TEXT: one_of("login"), MAP: AUTH}),
             "Who calls: login, which `antiphon login` has kept; a bearer token; a client; an identity.",
         ),
-        "era": Key(OneOf(("auto", "modern", "legacy", "both")), "The era of the protocol to speak."),
+        "era": Key(one_of("auto", "modern", "legacy", "both"), "The era of the protocol to speak."),
         "startup": Key(DURATION, "How long it may take until it answers for the first time: 10s."),
-        "stray": Key(OneOf(("fail", "ignore")), "What comes of lines on standard output that are no messages."),
+        "stray": Key(one_of("fail", "ignore"), "What comes of lines on standard output that are no messages."),
     },
     one_of=("command", "url", "app", "config"),
     needs={"headers": "url"},
 )
 SUITE: Final = Fixed(
     title="a suite",
+    with_nodes=True,
     keys={
         "name": Key(TEXT_, "What it is called in reports, if not by its file."),
         "server": Key(SERVER, "The server under test.", needed=True),
         "variables": Key(Mapped(of=ANYTHING, name=_variable), "Values for ${name}."),
         "defaults": Key(Fixed(title="the defaults", keys=_SHARED), "What holds for every test that says nothing else."),
         "serial": Key(YES_NO, "Whether the tests keep their order, whatever -j says."),
-        "setup": Key(Listed(of=SETUP), "Calls that go before the tests."),
         "tests": Key(Listed(of=TEST, least=1), "The tests.", needed=True),
     },
 )
@@ -390,13 +339,7 @@ def schema() -> JsonObject:
         "$defs": {
             "value": VALUE.schema(),
             "number": NUMBER_MATCHER.schema(),
-            "matcher": {
-                "type": "object",
-                "minProperties": 1,
-                "properties": {
-                    name: {**shape.schema(), "description": _ABOUT_OPERATORS[name]} for name, shape in OPERANDS.items()
-                },
-                "additionalProperties": False,
-            },
+            "matcher": MATCHER.schema(),
+            **{key.ref: key.shape.schema() for key in TEST.keys.values() if key.ref},
         },
     }

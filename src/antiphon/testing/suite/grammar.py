@@ -12,13 +12,6 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 from antiphon.testing.suite.document import FLAG, LIST, MAP, NOTHING, NUMBER, TEXT, Document, Kind, kind_of, nearest
 from antiphon.types import JsonObject
 
-
-class Wrong:
-    """Stands for a value that could not be read; the document has the problem."""
-
-
-WRONG: Final = Wrong()
-
 _JSON_TYPES: Final = {
     TEXT: "string",
     NUMBER: "number",
@@ -32,7 +25,7 @@ _JSON_TYPES: Final = {
 class Rule(Protocol):
     """What may stand in a place of the document.
 
-    ``read`` returns the value that is kept, or WRONG, and notes in the document what is wrong.
+    ``read`` notes in the document what is wrong; it returns the value that is kept, which counts only if nothing is.
     """
 
     def read(self, node: Node, page: Document) -> Any: ...
@@ -40,15 +33,15 @@ class Rule(Protocol):
     def schema(self) -> JsonObject: ...
 
 
-def mismatch(node: Node, page: Document, expected: str) -> Wrong:
-    """Note that something else was expected in this place."""
+def mismatch(node: Node, page: Document, expected: str) -> Any:
+    """Note that something else was expected in this place, and return no value."""
     kind = kind_of(node)
     told = kind
     if isinstance(node, ScalarNode) and kind != NOTHING:
         told = f"the text {node.value!r}" if kind == TEXT else f"{kind} ({node.value})"
     hint = "; put it in quotes" if expected == TEXT and kind in {NUMBER, FLAG} else ""
     page.wrong(node, f"Expected {expected}, got {told}{hint}")
-    return WRONG
+    return None
 
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,12 +61,13 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
             return mismatch(node, page, self.named or " or ".join(self.kinds))
         count = len(page.problems)
         value = page.plain(node)
-        if self.check is not None and len(page.problems) == count:
-            try:
-                return self.check(value)
-            except ValueError as fault:
-                page.wrong(node, _sentence(fault))
-        return WRONG if len(page.problems) > count else value
+        if self.check is None or len(page.problems) > count:
+            return value
+        try:
+            return self.check(value)
+        except ValueError as fault:
+            page.wrong(node, _sentence(fault))
+            return None
 
     def schema(self) -> JsonObject:
         types = [_JSON_TYPES[kind] for kind in self.kinds]
@@ -86,21 +80,16 @@ def _sentence(fault: ValueError) -> str:
     return text[:1].upper() + text[1:]
 
 
-class OneOf(msgspec.Struct, frozen=True):
-    """One of some words."""
+def one_of(*words: str) -> Plain:
+    """Return the rule of one of some words."""
+    choice = " or ".join(words)
 
-    words: tuple[str, ...]
+    def check(value: str) -> str:
+        if value not in words:
+            raise ValueError(f"expected {choice}, got {value!r}{nearest(value, words)}")
+        return value
 
-    def read(self, node: Node, page: Document) -> Any:
-        if kind_of(node) != TEXT:
-            return mismatch(node, page, " or ".join(self.words))
-        if node.value in self.words:
-            return node.value
-        page.wrong(node, f"Expected {' or '.join(self.words)}, got {node.value!r}{nearest(node.value, self.words)}")
-        return WRONG
-
-    def schema(self) -> JsonObject:
-        return {"enum": list(self.words)}
+    return Plain(kinds=(TEXT,), check=check, rules={"enum": list(words)}, named=choice)
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,10 +103,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
             return mismatch(node, page, LIST)
         if len(node.value) < self.least:
             page.wrong(node, "Expected at least one item here")
-            return WRONG
-        count = len(page.problems)
-        values = [self.of.read(item, page) for item in node.value]
-        return WRONG if len(page.problems) > count else values
+        return [self.of.read(item, page) for item in node.value]
 
     def schema(self) -> JsonObject:
         said: JsonObject = {"type": "array", "items": self.of.schema()}
@@ -136,20 +122,33 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     def read(self, node: Node, page: Document) -> Any:
         if not isinstance(node, MappingNode):
             return mismatch(node, page, MAP)
-        count = len(page.problems)
         values: dict[str, Any] = {}
         for name, (key, value) in page.entries(node).items():
-            if self.name is not None:
-                try:
+            try:
+                if self.name is not None:
                     self.name(name)
-                except ValueError as fault:
-                    page.wrong(key, _sentence(fault))
+            except ValueError as fault:
+                page.wrong(key, _sentence(fault))
             values[name] = self.of.read(value, page)
-        return WRONG if len(page.problems) > count else values
+        return values
 
     def schema(self) -> JsonObject:
         said: JsonObject = {"type": "object", "additionalProperties": self.of.schema()}
         return {**said, "propertyNames": self.names} if self.names else said
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that is chosen by the node. It may contain itself, as the schema says it by name."""
+
+    of: Callable[[Node], Rule]
+    said: JsonObject
+    """The JSON Schema."""
+
+    def read(self, node: Node, page: Document) -> Any:
+        return self.of(node).read(node, page)
+
+    def schema(self) -> JsonObject:
+        return self.said
 
 
 class ByKind(msgspec.Struct, frozen=True):
@@ -172,6 +171,12 @@ class Key(msgspec.Struct, frozen=True):
     shape: Rule
     about: str
     needed: bool = False
+    ref: str = ""
+    """The definition that the JSON Schema refers to, for what several maps have."""
+
+    def schema(self) -> JsonObject:
+        said = {"$ref": f"#/$defs/{self.ref}"} if self.ref else self.shape.schema()
+        return {**said, "description": self.about}
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +189,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fixed(msgspec.Struct, frozen=True, kw_only=True):
-    """A map with known keys. Reads to Fields."""
+    """A map with known keys."""
 
     title: str
     """What it is, with its article: "a test"."""
@@ -193,35 +198,44 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly one of these keys is there."""
     needs: Mapping[str, str] = {}
     """A key that makes sense only beside another one."""
+    least: int = 0
+    aside: str = ""
+    """What the message of an unknown key says as well."""
+    with_nodes: bool = False
+    """Whether it reads to Fields; if not, to the values alone."""
 
     def read(self, node: Node, page: Document) -> Any:
         if not isinstance(node, MappingNode):
             return mismatch(node, page, f"{self.title} (a map)")
-        count = len(page.problems)
         made = Fields(node=node, values={}, keys={}, nodes={})
         for name, (key, value) in page.entries(node).items():
             known = self.keys.get(name)
             if known is None:
                 hint = nearest(name, self.keys) or f"; it has {', '.join(self.keys)}"
-                page.wrong(key, f"Unknown key {name!r} in {self.title}{hint}")
-                continue
-            made.values[name] = known.shape.read(value, page)
-            made.keys[name] = key
-            made.nodes[name] = value
+                page.wrong(key, f"Unknown key {name!r} in {self.title}{hint}{self.aside}")
+            else:
+                made.values[name] = known.shape.read(value, page)
+                made.keys[name] = key
+                made.nodes[name] = value
+        if len(node.value) < self.least:
+            page.wrong(node, f"{self._title} needs one of {', '.join(self.keys)}")
         self._check(made, page)
-        return WRONG if len(page.problems) > count else made
+        return made if self.with_nodes else made.values
+
+    @property
+    def _title(self) -> str:
+        return self.title[:1].upper() + self.title[1:]
 
     def _check(self, made: Fields, page: Document) -> None:
         """Note the keys that are missing, or that do not go together."""
-        title = self.title[:1].upper() + self.title[1:]
         for name, key in self.keys.items():
             if key.needed and name not in made.values:
-                page.wrong(made.node, f"{title} needs {name!r}: {key.about}")
+                page.wrong(made.node, f"{self._title} needs {name!r}: {key.about}")
         if self.one_of and len(made.values.keys() & self.one_of) != 1:
             chosen = [name for name in self.one_of if name in made.values]
             choice = ", ".join(self.one_of[:-1]) + f" or {self.one_of[-1]}"
             got = f"got {' and '.join(chosen)}" if chosen else "got none of them"
-            page.wrong(made.node, f"{title} needs one of {choice}, and {got}")
+            page.wrong(made.node, f"{self._title} needs one of {choice}, and {got}")
         for name, beside in self.needs.items():
             if name in made.values and beside not in made.values:
                 page.wrong(made.nodes[name], f"{name!r} makes sense only beside {beside!r}")
@@ -229,27 +243,16 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     def schema(self) -> JsonObject:
         said: JsonObject = {
             "type": "object",
-            "properties": {name: {**key.shape.schema(), "description": key.about} for name, key in self.keys.items()},
+            "properties": {name: key.schema() for name, key in self.keys.items()},
             "additionalProperties": False,
         }
         needed = [name for name, key in self.keys.items() if key.needed]
         if needed:
             said["required"] = needed
+        if self.least:
+            said["minProperties"] = self.least
         if self.one_of:
             said["oneOf"] = [{"required": [name]} for name in self.one_of]
         if self.needs:
             said["dependentRequired"] = {name: [beside] for name, beside in self.needs.items()}
         return said
-
-
-class Named(msgspec.Struct, frozen=True):
-    """A rule that is defined once in the schema, and may contain itself."""
-
-    name: str
-    shape: Callable[[], Rule]
-
-    def read(self, node: Node, page: Document) -> Any:
-        return self.shape().read(node, page)
-
-    def schema(self) -> JsonObject:
-        return {"$ref": f"#/$defs/{self.name}"}

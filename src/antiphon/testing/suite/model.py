@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from antiphon.client.client import Auth
+from antiphon.oauth.identity import Identity
 from antiphon.testing.json_paths import JsonPath
 from antiphon.testing.transcript import Turn
 from antiphon.types import JsonObject
@@ -32,26 +34,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.file}:{self.line}:{self.column}"
 
 
-Caller = Literal["login", "bearer", "client", "identity"]
-CALLERS: Final[tuple[Caller, ...]] = ("login", "bearer", "client", "identity")
-
-
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls the server under test."""
-
-    kind: Caller
-    name: str = ""
-    """The client's id, or the user's name."""
-    secret: str = ""
-    """The client's, or the token."""
-    issuer: str = ""
-    scopes: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return f"Credentials({self.kind}, {self.name!r})"
-
-
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The server under test: a command to start, a URL, or an app in this process. One of these is set."""
 
@@ -63,7 +45,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     cwd: Path
     headers: Mapping[str, str] = {}
-    auth: Credentials | None = None
+    auth: Auth | None = None
+    """How the client signs in to a URL, without a person."""
+    identity: Identity | None = None
+    """Who calls an app."""
     era: Eras = "auto"
     startup: float = 10.0
     """Seconds until it must have answered once."""
@@ -98,10 +83,10 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """A value to keep under a name for the tests that follow."""
 
-    source: Literal["result", "structured", "text"]
     path: JsonPath | None = None
+    """Where it is in the result."""
     pattern: str = ""
-    """For text: a regular expression, whose first group is kept, or all that it found."""
+    """If there is no path: what finds it in the text. The first group is kept, or all that was found."""
     place: Place
 
 
@@ -144,8 +129,6 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     target: Target
     cases: tuple[Case, ...]
-    setup: tuple[Case, ...] = ()
-    """Calls to make before the tests, on every server that is started for them."""
     variables: JsonObject = {}
     names: frozenset[str] = frozenset()
     """The variables that it has, or refers to."""

@@ -2,13 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter, time
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -17,9 +16,9 @@ from antiphon.errors import AntiphonError
 from antiphon.testing.snapshots import Snapshots
 from antiphon.testing.suite.attempt import Seen, attempt, script_of
 from antiphon.testing.suite.checks import captured, checks
-from antiphon.testing.suite.document import filled
 from antiphon.testing.suite.model import Case, Check, Era, Outcome, Responder, Selection, Status, Suite, Summary
 from antiphon.testing.suite.server import SuiteServer, Unstarted, printed
+from antiphon.testing.suite.variables import filled
 
 OnOutcome = Callable[[Outcome], None]
 EVERYTHING: Final = Selection()
@@ -49,9 +48,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What ``replay_safety`` does not report: ``socket.connect``, ``notes.py:12``, or all of ``clock``."""
 
     def __post_init__(self) -> None:
-        if self.replay_safety and (self.replay is not None or self.era == "legacy"):
-            what = "a recording runs nothing" if self.replay is not None else "in the older era a call is run once"
-            raise ValueError(f"Replay safety is about rounds that a server runs again, and {what}")
+        """Raise ValueError if these do not go together."""
+        conflicts = (
+            (self.record and self.replay, "--record and --replay exclude each other"),
+            (self.effects and not self.replay_safety, "--effect needs --replay-safety"),
+            (self.ignore and not self.replay_safety, "--ignore needs --replay-safety"),
+            (self.replay_safety and self.jobs > 1, "--replay-safety observes the whole process: it runs with -j 1"),
+            (self.replay_safety and self.replay, "--replay-safety needs a server, but --replay starts no server"),
+            (self.replay_safety and self.era == "legacy", "--replay-safety has nothing to check in the legacy era"),
+        )
+        for is_there, conflict in conflicts:
+            if is_there:
+                raise ValueError(conflict)
 
 
 class Running:
@@ -62,51 +70,51 @@ class Running:
         self.settings = settings or Settings()
         self.values: dict[str, object] = dict(suite.variables)
         """Variables, and what was captured so far."""
-        self.snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
+        self._snapshots = Snapshots.beside(suite.file, update=self.settings.update_snapshots)
+        self.unstarted: Unstarted | None = None
+        """Why there is no server."""
+        self._has_told = False
         self._era = era
-        self._exits = AsyncExitStack()
         self._server: SuiteServer | None = None
 
     async def __aenter__(self) -> Self:
-        """Start the server and prepare it; Unstarted if it does not start."""
-        self._server = await self._exits.enter_async_context(self._prepared(self.values, ""))
+        """Start the server. If that fails, the first test says why, and the others are skipped."""
+        try:
+            self._server = await self._another().__aenter__()
+        except Unstarted as fault:
+            self.unstarted = fault
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server = None
-        await self._exits.aclose()
-        self.snapshots.save()
+    async def __aexit__(self, *exc: object) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.__aexit__(*exc)
 
     async def run(self, case: Case) -> Outcome:
         """Run one test."""
-        reason = self._unfit(case)
+        reason = case.skip or ("The server did not start" if self._has_told else self._unfit(case) if case.era else "")
         if reason:
             return self._outcome(case, "skipped", problem=reason)
+        if self.unstarted is not None:
+            self._has_told = True
+            return self._broken(case, self.unstarted)
         try:
-            ready = self._filled(case, self.values)
+            ready = self._filled(case)
         except KeyError as missing:
             why = f"It needs {missing.args[0]!r}, which no test before it has captured"
             return self._outcome(case, "skipped", problem=why)
-        if case.isolated:
-            return await self._apart(case)
-        assert self._server is not None, "a suite runs inside 'async with'"
-        return await self._tried(ready, self._server, self.values)
-
-    async def _apart(self, case: Case) -> Outcome:
-        """Run a test on a server of its own, with what its setup captured there."""
-        values = dict(self.values)
+        if not case.isolated:
+            assert self._server is not None, "a suite runs inside 'async with'"
+            return await self._tried(ready, self._server)
         try:
-            async with self._prepared(values, case.name) as server:
-                return await self._tried(self._filled(case, values), server, self.values)
+            async with self._another(case.name) as server:
+                return await self._tried(ready, server)
         except Unstarted as fault:
-            return self._outcome(case, "broken", problem=str(fault), log=fault.log)
+            return self._broken(case, fault)
 
-    @asynccontextmanager
-    async def _prepared(self, values: dict[str, object], case: str) -> AsyncGenerator[SuiteServer]:
-        """Start a server and carry out the suite's setup on it."""
-        server = SuiteServer(
+    def _another(self, case: str = "") -> SuiteServer:
+        """Return a server for the suite, or for a test that has one of its own."""
+        return SuiteServer(
             self.suite.target,
             era=self._era,
             # In the older era a call stays with the instance that it began on.
@@ -114,12 +122,6 @@ class Running:
             record=self._recording(self.settings.record, case),
             replay=self._recording(self.settings.replay, case),
         )
-        async with server:
-            for step in self.suite.setup:
-                outcome = await self._tried(self._filled(step, values), server, values)
-                if outcome.status != "passed":
-                    raise SetupFailed(outcome, server.log())
-            yield server
 
     def _recording(self, folder: Path | None, case: str) -> Path | None:
         """Return the file of a recording: one for the suite, and one for each test that has a server of its own."""
@@ -132,8 +134,8 @@ class Running:
             name += f"-{blake2b(case.encode(), digest_size=3).hexdigest()}"
         return folder / f"{name}.json"
 
-    async def _tried(self, case: Case, server: SuiteServer, values: dict[str, object]) -> Outcome:
-        mark, begun = server.mark(), perf_counter()
+    async def _tried(self, case: Case, server: SuiteServer) -> Outcome:
+        mark, begun = server.log.mark(), perf_counter()
         # A recording of the older era answers as a modern server does, and its questions still have no keys.
         keyless = self._era == "legacy" or server.revision < "2026"
         seen = await attempt(case, server.client, keyless=keyless)
@@ -141,21 +143,20 @@ class Running:
         problem = seen.problem
         try:
             if not problem:
-                found += checks(case, seen, self.snapshots)
+                found += checks(case, seen, self._snapshots)
                 if case.capture:
-                    found += captured(case, seen, values)
+                    found += captured(case, seen, self.values)
         except ValueError as fault:  # snapshots that cannot be read, or what a variable made of a regular expression
             problem = str(fault)
         if self.settings.replay_safety and not problem and self._is_replayed(seen, server):
             found.append(await _replay_safety(case, server, self.settings, may_fail=seen.has_failed))
-        drifts = server.drifts()
-        if drifts:
+        if drifts := server.drifts() if self.settings.replay else []:
             problem = "The test does not go as it was recorded. " + "\n".join(drifts)
         if server.stray and server.target.stray == "fail":
             why = printed("The server", server.stray)
             found.append(Check(name="stdout", passed=False, problem=why, place=server.target.place))
             server.stray.clear()
-        passed = not problem and all(check.passed for check in found)
+        passed = not problem and not [check for check in found if not check.passed]
         return self._outcome(
             case,
             "broken" if problem else "passed" if passed else "failed",
@@ -163,7 +164,7 @@ class Running:
             checks=tuple(found),
             turns=seen.turns,
             problem=problem,
-            log="" if passed else server.log(mark),
+            log="" if passed else server.log.text(mark),
             seconds=perf_counter() - begun,
         )
 
@@ -175,24 +176,19 @@ class Running:
 
     def _unfit(self, case: Case) -> str:
         """Return why a test is not for this run; empty if it is."""
-        if case.skip:
-            return case.skip
-        if case.era and case.era != self._spoken():
-            return f"It is for the {case.era} era alone"
-        return ""
+        if self.unstarted is not None:
+            return ""
+        is_older = self._server is not None and self._server.revision < "2026"
+        spoken = self._era if self._era != "auto" else "legacy" if is_older else "modern"
+        return "" if case.era == spoken else f"It is for the {case.era} era alone"
 
-    def _spoken(self) -> str:
-        if self._era != "auto":
-            return self._era
-        return "legacy" if self._server is not None and self._server.revision < "2026" else "modern"
-
-    def _filled(self, case: Case, values: dict[str, object]) -> Case:
+    def _filled(self, case: Case) -> Case:
         """Return the test with its variables replaced, and with the timeout of the run."""
         if self.settings.timeout is not None:
             case = msgspec.structs.replace(case, timeout=self.settings.timeout)
         if not case.refers:
             return case
-        fill = partial(filled, known=values)
+        fill = partial(filled, known=self.values)
         return msgspec.structs.replace(
             case,
             method=str(fill(case.method)),
@@ -203,18 +199,12 @@ class Running:
             expect=tuple(msgspec.structs.replace(each, value=fill(each.value)) for each in case.expect),
         )
 
+    def _broken(self, case: Case, fault: Unstarted) -> Outcome:
+        return self._outcome(case, "broken", problem=str(fault), log=fault.log)
+
     def _outcome(self, case: Case, status: Status, **about: Any) -> Outcome:
         about.setdefault("era", "" if self._server is None else self._server.revision)
         return Outcome(name=case.name, suite=self.suite.name, place=case.place, status=status, tags=case.tags, **about)
-
-
-class SetupFailed(Unstarted):
-    """A call of the suite's setup went wrong."""
-
-    def __init__(self, outcome: Outcome, log: str) -> None:
-        why = outcome.problem or "; ".join(check.problem for check in outcome.failures)
-        super().__init__(f"The setup failed at {outcome.place} ({outcome.name}): {why}", log)
-        self.outcome = outcome
 
 
 def _slug(text: str) -> str:
@@ -276,7 +266,7 @@ async def run(
         outcomes=tuple(outcome for each in runs for outcome in each.outcomes()),
         seconds=perf_counter() - begun,
         started=started,
-        unstarted=tuple(each.unstarted for each in runs if each.unstarted),
+        unstarted=tuple(f"{each.suite.name}: {each.unstarted}" for each in runs if each.unstarted),
     )
 
 
@@ -308,29 +298,18 @@ class _Run(Running):
         self._chosen = chosen
         self._batch = batch
         self._done: dict[int, Outcome] = {}
-        self.unstarted = ""
-        """Why the server did not start."""
 
     def outcomes(self) -> list[Outcome]:
         return [self._done[number] for number in sorted(self._done)]
 
     async def run_all(self) -> None:
-        if self._batch.is_stopped:
-            self._skip_rest(_STOPPED)
-        elif all(self.suite.cases[number].skip for number in self._chosen):
-            for number in self._chosen:
-                await self._one(number)
-        else:
-            try:
-                async with self:
-                    await (self._in_order() if self.settings.jobs == 1 or self.suite.serial else self._at_once())
-            except Unstarted as fault:
-                self._give_up(fault)
-
-    async def _in_order(self) -> None:
-        for number in self._chosen:
-            async with self._batch.gate:
-                await self._one(number)
+        is_idle = self._batch.is_stopped or all(self.suite.cases[number].skip for number in self._chosen)
+        async with nullcontext() if is_idle else self:
+            if self.settings.jobs == 1 or self.suite.serial:
+                for number in self._chosen:
+                    await self._one(number)
+            else:
+                await self._at_once()
 
     async def _at_once(self) -> None:
         ready = {number: asyncio.Event() for number in self._chosen}
@@ -339,8 +318,7 @@ class _Run(Running):
             for before in self.suite.cases[number].needs:
                 await ready[before].wait()
             try:
-                async with self._batch.gate:
-                    await self._one(number)
+                await self._one(number)
             finally:
                 ready[number].set()
 
@@ -350,28 +328,13 @@ class _Run(Running):
 
     async def _one(self, number: int) -> None:
         case = self.suite.cases[number]
-        is_stopped = self._batch.is_stopped
-        self._note(number, self._outcome(case, "skipped", problem=_STOPPED) if is_stopped else await self.run(case))
-
-    def _note(self, number: int, outcome: Outcome) -> None:
+        async with self._batch.gate:
+            if self._batch.is_stopped and not self._has_told:
+                outcome = self._outcome(case, "skipped", problem=_STOPPED)
+            else:
+                outcome = await self.run(case)
         self._done[number] = outcome
         self._batch.note(outcome)
-
-    def _skip_rest(self, why: str) -> None:
-        for number in self._chosen:
-            if number not in self._done:
-                self._note(number, self._outcome(self.suite.cases[number], "skipped", problem=why))
-
-    def _give_up(self, fault: Unstarted) -> None:
-        """Let the first test say why there is no server, and skip the others."""
-        turns = fault.outcome.turns if isinstance(fault, SetupFailed) else ()
-        if not isinstance(fault, SetupFailed):
-            self.unstarted = f"{self.suite.name}: {fault}"
-        first = next((number for number in self._chosen if number not in self._done), None)
-        if first is not None:
-            case = self.suite.cases[first]
-            self._note(first, self._outcome(case, "broken", problem=str(fault), log=fault.log, turns=turns))
-        self._skip_rest("The server did not start" if self.unstarted else "The setup failed")
 
 
 _STOPPED: Final = "Not run: a test before it failed, and --fail-fast stops there"

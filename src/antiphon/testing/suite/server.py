@@ -13,14 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from antiphon.client.client import Auth
 from antiphon.errors import AntiphonError, CallFailed, Disconnected, Refused, SignInFailed
 from antiphon.loading import ServerMissing, load_fresh
-from antiphon.oauth.identity import Identity
 from antiphon.server.dispatch import Service
 from antiphon.testing.servers import ServerUnderTest, environment, link_to, shared_key
 from antiphon.testing.suite.attempt import SuiteClient
-from antiphon.testing.suite.model import Credentials, Target
+from antiphon.testing.suite.model import Target
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
@@ -75,13 +73,14 @@ class SuiteServer:
         self._record = record
         self._replay = replay
         self._player: Player | None = None
-        self._log = Log()
+        self.log = Log()
+        """What it writes to stderr."""
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as exits:
-            exits.callback(self._log.remove)
-            self._log.attach()
+            exits.callback(self.log.remove)
+            self.log.attach()
             if self.target.app:
                 exits.enter_context(environment(self.environment))
             # An older server is told once, when the connection is opened, what it may ask: all there is.
@@ -93,15 +92,6 @@ class SuiteServer:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._exits.aclose()
-
-    def mark(self) -> int:
-        """Return where its log ends now. What this task logs from here on goes to it."""
-        self._log.attend()
-        return self._log.size
-
-    def log(self, since: int = 0) -> str:
-        """Return what the server wrote to stderr, its end if it is long."""
-        return self._log.text(since)
 
     def drifts(self) -> list[str]:
         """Return what was sent and is not in the recording, since the last call of this."""
@@ -118,13 +108,13 @@ class SuiteServer:
         if target.app:
             to = partial(load_fresh, target.app, target.cwd, Service)
         elif not target.url:
-            to = self._log.kept(_found(target.command, self.environment))
+            to = self.log.kept(_found(target.command, self.environment))
         return ServerUnderTest(
             target=to,
             era=ERAS[self.era],
             headers=target.headers,
-            auth=_way(target.auth),
-            identity=_identity(target.auth),
+            auth=target.auth,
+            identity=target.identity,
             env=self.environment,
             cwd=target.cwd,
         )
@@ -169,16 +159,10 @@ class SuiteServer:
                 await client.__aenter__()
                 is_open = True
                 await client.discover()
-        except TimeoutError:
-            raise Unstarted(self._silent(), self.log()) from None
-        except Refused as refused:
-            if refused.code is None or refused.status == 401:
-                raise Unstarted(self._refused(refused), self.log()) from None
-            if not is_open:
-                why = f"The server opens no session, which it takes to speak 2025-11-25 and before: {refused}"
-                raise Unstarted(why, self.log()) from None
-        except CallFailed as fault:
-            raise Unstarted(self._told(fault), self.log()) from None
+        except (CallFailed, TimeoutError) as fault:
+            refuses = isinstance(fault, Refused) and fault.code is not None and fault.status != 401
+            if not is_open or not refuses:
+                raise Unstarted(self._why(fault), self.log.text()) from None
         self.revision = client.protocol_version
         if self._rotate and client.era == "legacy":
             raise Unstarted(
@@ -186,49 +170,34 @@ class SuiteServer:
                 " --rotate needs one that speaks 2026-07-28"
             )
 
-    def _silent(self) -> str:
-        seconds = f"{self.target.startup:g} s"
-        told = f"The server did not answer within {seconds} of its start ('startup' says how long it may take)."
-        return f"{told}{self._printed()}"
+    def _why(self, fault: CallFailed | TimeoutError) -> str:
+        """Return why no connection was opened."""
+        target, startup = self.target, self.target.startup
+        aside = f" {printed('It', self.stray)}" if self.stray else ""
+        match fault:
+            case TimeoutError():
+                told = f"The server did not answer within {startup:g} s of its start"
+                return f"{told} ('startup' says how long it may take).{aside}"
+            case Refused(status=401) | Refused(code=None, status=403):
+                wanted = "Set 'auth' to sign in, or 'headers'." if target.auth is None else "See 'auth'."
+                return f"{target.text} refuses this client: {fault.message}. {wanted}"
+            case Refused(code=None):
+                return f"{target.text} does not serve MCP: {fault}"
+            case Refused():
+                return f"The server opens no session, which it takes to speak 2025-11-25 and before: {fault}"
+            case SignInFailed():
+                from antiphon.client.auth import OAuth  # few suites sign in
 
-    def _refused(self, refused: Refused) -> str:
-        if refused.status in {401, 403}:
-            wanted = "Set 'auth' to sign in, or 'headers'." if self.target.auth is None else "See 'auth'."
-            return f"{self.target.text} refuses this client: {refused.message}. {wanted}"
-        return f"{self.target.text} does not serve MCP: {refused}"
-
-    def _told(self, fault: CallFailed) -> str:
-        if isinstance(fault, SignInFailed):
-            is_kept = self.target.auth is not None and self.target.auth.kind == "login"
-            how = f". Run: antiphon login {self.target.url}" if is_kept else ""
-            return f"The client could not sign in to {self.target.text}: {fault}{how}"
-        if not isinstance(fault, Disconnected):
-            return f"The server cannot be understood: {fault}.{self._printed()}"
-        if self.target.url:
-            return f"The server cannot be reached: {fault}. Is it running? A server behind a URL is not started here."
-        return f"The server did not start: {fault}.{self._printed()}"
-
-    def _printed(self) -> str:
-        return f" {printed('It', self.stray)}" if self.stray else ""
-
-
-def _way(told: Credentials | None) -> Auth | None:
-    """Return how the client signs in, without a person."""
-    if told is None or told.kind == "identity":
-        return None
-    from antiphon.auth import Bearer, ClientCredentials, File, OAuth  # few suites sign in
-
-    if told.kind == "bearer":
-        return Bearer(told.secret)
-    if told.kind == "client":
-        return ClientCredentials(told.name, told.secret, issuer=told.issuer, scopes=told.scopes or None)
-    return OAuth(keep=File(), visit=None)
-
-
-def _identity(told: Credentials | None) -> Identity | None:
-    if told is None or told.kind != "identity":
-        return None
-    return Identity(subject=told.name, scopes=frozenset(told.scopes))
+                how = f". Run: antiphon login {target.url}" if isinstance(target.auth, OAuth) else ""
+                return f"The client could not sign in to {target.text}: {fault}{how}"
+            case Disconnected() if target.url:
+                return (
+                    f"The server cannot be reached: {fault}. Is it running? A server behind a URL is not started here."
+                )
+            case Disconnected():
+                return f"The server did not start: {fault}.{aside}"
+            case _:
+                return f"The server cannot be understood: {fault}.{aside}"
 
 
 def printed(subject: str, lines: list[str]) -> str:
@@ -272,11 +241,12 @@ class Log(logging.Handler):
     def attach(self) -> None:
         """Keep what is logged from here on, until it is removed."""
         _LOGGER.addHandler(self)
-        self.attend()
-
-    def attend(self) -> None:
-        """Keep what this task logs from here on, and no other log."""
         _attended.set(self)
+
+    def mark(self) -> int:
+        """Return where it ends now. What this task logs from here on goes to it, and to no other log."""
+        _attended.set(self)
+        return len(self._lines) if self._file is None else self._file.stat().st_size
 
     def emit(self, record: logging.LogRecord) -> None:
         if _attended.get() is self:
@@ -292,15 +262,12 @@ class Log(logging.Handler):
             self._file = Path(name)
         return ["/bin/sh", "-c", 'exec "$@" 2>>"$0"', str(self._file), *command]
 
-    @property
-    def size(self) -> int:
-        return len(self._lines) if self._file is None else self._file.stat().st_size
-
     def text(self, since: int = 0) -> str:
+        """Return what was kept since a mark; its end if it is long."""
         if self._file is None:
             return "\n".join(self._lines[since:])[-TAIL:].strip()
         with self._file.open("rb") as file:
-            file.seek(max(since, self.size - TAIL))
+            file.seek(max(since, self._file.stat().st_size - TAIL))
             return file.read().decode(errors="replace").strip()
 
     def remove(self) -> None:

@@ -130,7 +130,7 @@ def made_up(schema: Any, root: Any, depth: int = 0) -> Any:
 def _of_type(kind: object, schema: JsonObject, root: Any, depth: int) -> Any:
     match kind:
         case "integer" | "number":
-            return _number(schema, whole=kind == "integer")
+            return _number(schema)
         case "boolean":
             return True
         case "array":
@@ -143,13 +143,13 @@ def _of_type(kind: object, schema: JsonObject, root: Any, depth: int) -> Any:
             return _text(schema)
 
 
-def _number(schema: JsonObject, *, whole: bool) -> int | float:
+def _number(schema: JsonObject) -> int | float:
     low = schema.get("minimum", schema.get("exclusiveMinimum"))
     high = schema.get("maximum", schema.get("exclusiveMaximum"))
     if isinstance(low, int | float):
-        return low if "minimum" in schema else low + 1 if whole else low + 0.5
-    if isinstance(high, int | float) and high < 1:
-        return high if "maximum" in schema else high - 1
+        return low if "minimum" in schema else low + 1
+    if isinstance(high, int | float):
+        return min(1, high - 1)
     step = schema.get("multipleOf")
     return step if isinstance(step, int | float) else 1
 
