@@ -147,7 +147,6 @@ def test_a_broken_cassette_is_code_2(run):
     [
         (["record", "--output", "x.json"], "Missing option '--target'"),
         (["record", "--target", "releases.py"], "Missing option '--output'"),
-        (["record", "--target", "releases.py", "--output", "x.json", "--http"], "--http records a server at a URL"),
         (["record", "--target", "releases.py", "--output", "x.json", "--blind", "$.a["], "makes no sense"),
         (["record", "--target", "gone.py", "--output", "x.json"], "There is no file gone.py"),
         (["verify", "x.json", "--target", "releases.py", "--header", "a: b"], "--header can only be used with a URL"),

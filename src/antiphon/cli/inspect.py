@@ -1,6 +1,7 @@
 """``antiphon inspect``: look at a server's conversations in a browser."""
 
 import asyncio
+import logging
 import os
 import secrets
 import webbrowser
@@ -82,7 +83,7 @@ def inspect_command(
     from antiphon.client.keeps import File, state_folder
     from antiphon.inspect.app import InspectApp
     from antiphon.inspect.inspector import Inspector
-    from antiphon.testing.cassette.http import run
+    from antiphon.transports.serve import run
 
     server = read_target(target)
     headers = read_headers(header, server)
@@ -112,7 +113,7 @@ def inspect_command(
         if not no_browser:
             webbrowser.open(url)
 
-    run(app, sockets, started=started)
+    run(app, sockets=sockets, log_level=logging.WARNING, started=started, stopping=app.close)
 
 
 def _spot(server: ServerTarget, text: str, headers: dict[str, str], timeout: float) -> Any:

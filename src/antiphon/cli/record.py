@@ -1,45 +1,78 @@
 """``antiphon record``, ``replay`` and ``verify``: write a cassette, answer from it, compare a server with it."""
 
 import asyncio
+import contextlib
+import logging
 import os
 import signal
 import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
 from antiphon.cli import exit_codes
 from antiphon.cli.serve import ListenAddress, listen
-from antiphon.cli.target import ServerTarget, read_headers, read_target
+from antiphon.cli.target import ServerTarget, header_option, read_headers, read_target
 from antiphon.errors import Disconnected
 from antiphon.escaping import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from antiphon.testing.cassette.drift import Drift
-    from antiphon.testing.cassette.format import Cassette
+    from antiphon.testing.cassette.http import LocalApp
+    from antiphon.testing.cassette.matching import Drift
     from antiphon.testing.cassette.recording import Recording
     from antiphon.testing.cassette.replaying import Replay
-    from antiphon.testing.cassette.verifying import Came, LiveServer, Verdict, Verification
+    from antiphon.testing.cassette.verifying import LiveServer, Verdict, Verification
 
+F = TypeVar("F", bound=Callable[..., None])
 _target = click.option(
     "--target", required=True, help="The server: a URL, a Python file, mcp.json:NAME, or a command in quotes."
 )
 _cassette = click.argument("cassette", type=click.Path(path_type=Path))
-_host = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-_port = click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes any free port."
-)
-_allow_host = click.option(
-    "--allow-host", multiple=True, metavar="HOST", help="Also serve requests for this Host (* for all)."
+_ADDRESS = (
+    click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on."),
+    click.option(
+        "--port",
+        metavar="N",
+        type=click.IntRange(0, 65535),
+        default=8000,
+        show_default=True,
+        help="0 takes any free port.",
+    ),
+    click.option("--allow-host", multiple=True, metavar="HOST", help="Also serve requests for this Host (* for all)."),
 )
 
 
-def _fail(code: int, text: object) -> NoReturn:
-    click.echo(f"Error: {text}", err=True)
-    sys.exit(code)
+def _address_options(function: F) -> F:
+    for option in reversed(_ADDRESS):
+        function = option(function)
+    return function
+
+
+@contextlib.contextmanager
+def _failures() -> Generator[None]:
+    """Exit with the code that says what failed: the cassette, or the server."""
+    from antiphon.testing.cassette.format import CassetteBroken
+
+    try:
+        yield
+    except (CassetteBroken, Disconnected) as fault:
+        click.echo(f"Error: {visible(str(fault))}", err=True)
+        sys.exit(exit_codes.BROKEN if isinstance(fault, CassetteBroken) else exit_codes.NOT_STARTED)
+
+
+def _serve(app: "LocalApp", address: ListenAddress, doing: str) -> None:
+    """Serve until SIGINT or SIGTERM; say what is done, and where."""
+    from antiphon.transports.serve import run
+
+    sockets = listen(address)
+
+    def started() -> None:
+        click.echo(f"{doing} on {address.url(sockets)}", err=True)
+
+    run(app, sockets=sockets, log_level=logging.WARNING, started=started, stopping=app.close)
 
 
 # --- record -------------------------------------------------------------------------------------------------------
@@ -48,10 +81,7 @@ def _fail(code: int, text: object) -> NoReturn:
 @click.command("record")
 @_target
 @click.option("--output", metavar="FILE", required=True, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--http", is_flag=True, help="Only for a URL, which is recorded over HTTP in any case.")
-@_host
-@_port
-@_allow_host
+@_address_options
 @click.option("--blind", multiple=True, metavar="FIELD", help="A field, or $.path, that is another value each time.")
 @click.option("--redact", multiple=True, metavar="FIELD", help="A field, $.path or header that is a secret.")
 @click.option("--keep-times", is_flag=True, help="Write the times in the server's texts down as they are.")
@@ -59,7 +89,6 @@ def record_command(
     *,
     target: str,
     output: Path,
-    http: bool,
     host: str,
     port: int,
     allow_host: tuple[str, ...],
@@ -84,48 +113,30 @@ def record_command(
         recording = Recording(blind=blind, redact=redact, keep_times=keep_times)
     except ValueError as fault:
         raise click.UsageError(f"--blind and --redact take a field's name, or a path: {fault}") from None
-    if peer.command is None:
-        _record_http(peer, recording, output, ListenAddress(host=host, port=port), allow_host)
-    elif http:
-        raise click.UsageError("--http records a server at a URL: start it, and give its URL as --target")
-    else:
-        _record_streams(peer, recording, output)
+    with _failures():
+        if peer.command is None:
+            address = ListenAddress(host=host, port=port, path=urlsplit(peer.text).path or "/")
+            _record_http(peer, recording, output, address, allow_host)
+        else:
+            from antiphon.testing.cassette.stdio import StdioProxy
 
-
-def _record_streams(peer: ServerTarget, recording: "Recording", output: Path) -> None:
-    from antiphon.testing.cassette.format import CassetteBroken
-    from antiphon.testing.cassette.recording import RecordingFile
-    from antiphon.testing.cassette.stdio import StdioProxy
-
-    assert peer.command is not None
-    try:
-        file = RecordingFile(recording, output)
-        code = StdioProxy(peer.command, recording, file, cwd=peer.folder, env=peer.env).run()
-    except Disconnected as fault:
-        _fail(exit_codes.NOT_STARTED, fault)
-    except CassetteBroken as fault:
-        raise click.ClickException(str(fault)) from None
-    sys.exit(code)
+            sys.exit(StdioProxy(peer.command, recording, output, cwd=peer.folder, env=peer.env).run())
 
 
 def _record_http(
     peer: ServerTarget, recording: "Recording", output: Path, address: ListenAddress, hosts: tuple[str, ...]
 ) -> None:
-    from antiphon.testing.cassette.format import CassetteBroken
-    from antiphon.testing.cassette.http import RecordingProxy, run
-    from antiphon.testing.cassette.recording import RecordingFile
+    from antiphon.testing.cassette.http import RecordingProxy
 
-    file = RecordingFile(recording, output)
     proxy = RecordingProxy(
-        peer.text, recording, hosts=[*address.names, *hosts], headers=peer.headers, after=file.save_when_idle
+        peer.text,
+        recording,
+        hosts=[*address.names, *hosts],
+        headers=peer.headers,
+        after=lambda: recording.save_when_idle(output),
     )
-    sockets = listen(address)
-    url = ListenAddress(host=address.host, port=address.port, path=proxy.path).url(sockets)
-    try:
-        run(proxy, sockets, started=lambda: click.echo(f"Recording {peer.text} on {url}", err=True))
-        count = file.save()
-    except CassetteBroken as fault:
-        raise click.ClickException(str(fault)) from None
+    _serve(proxy, address, f"Recording {peer.text}")
+    count = recording.save(output)
     told = f"{count} {'entry' if count == 1 else 'entries'} in {output}" if count else "nothing: no client came"
     click.echo(f"Recorded {told}", err=True)
 
@@ -136,10 +147,8 @@ def _record_http(
 @click.command("replay")
 @_cassette
 @click.option("--http", is_flag=True, help="Answer over HTTP instead of standard streams.")
-@_host
-@_port
+@_address_options
 @click.option("--path", default="/mcp", show_default=True, help="Where on the host MCP is served.")
-@_allow_host
 @click.option("--complete", is_flag=True, help="What was recorded and not asked for is a drift too.")
 def replay_command(
     *, cassette: Path, http: bool, host: str, port: int, path: str, allow_host: tuple[str, ...], complete: bool
@@ -153,27 +162,22 @@ def replay_command(
     antiphon replay session.json
     antiphon replay session.json --http --port 8000
     """
+    from antiphon.testing.cassette.format import Cassette
     from antiphon.testing.cassette.replaying import Replay
 
-    replay = Replay(_load(cassette), _show_drift)
-    if not http:
-        _replay_streams(replay)
+    with _failures():
+        replay = Replay(Cassette.load(cassette), _show_drift)
+    if http:
+        from antiphon.testing.cassette.http import ReplayApp
+
+        address = ListenAddress(host=host, port=port, path=path)
+        _serve(ReplayApp(replay, path=path, hosts=[*address.names, *allow_host]), address, f"Playing {cassette}")
     else:
-        _replay_http(replay, cassette, ListenAddress(host=host, port=port, path=path), allow_host)
+        _replay_streams(replay)
     left = replay.unplayed
     if left:
         click.echo(f"Not asked for: {visible(', '.join(entry.title for entry in left))}", err=True)
     sys.exit(exit_codes.DRIFTED if replay.drifts or (complete and left) else 0)
-
-
-def _load(path: Path) -> "Cassette":
-    """Return the cassette; exit with code 2 if it is broken."""
-    from antiphon.testing.cassette.format import Cassette, CassetteBroken
-
-    try:
-        return Cassette.load(path)
-    except CassetteBroken as fault:
-        _fail(exit_codes.BROKEN, fault)
 
 
 def _replay_streams(replay: "Replay") -> None:
@@ -183,18 +187,8 @@ def _replay_streams(replay: "Replay") -> None:
         raise SystemExit
 
     signal.signal(signal.SIGTERM, stop)
-    try:
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):
         replay_on_stdio(replay)
-    except (KeyboardInterrupt, SystemExit):
-        return
-
-
-def _replay_http(replay: "Replay", cassette: Path, address: ListenAddress, hosts: tuple[str, ...]) -> None:
-    from antiphon.testing.cassette.http import ReplayApp, run
-
-    sockets = listen(address)
-    app = ReplayApp(replay, path=address.path, hosts=[*address.names, *hosts])
-    run(app, sockets, started=lambda: click.echo(f"Playing {cassette} on {address.url(sockets)}", err=True))
 
 
 def _show_drift(drift: "Drift") -> None:
@@ -207,11 +201,10 @@ def _show_drift(drift: "Drift") -> None:
 @click.command("verify", epilog=exit_codes.VERIFY_TABLE)
 @_cassette
 @_target
-@click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send.")
+@header_option
 @click.option(
     "--secret", metavar="NAME=VALUE", multiple=True, help="What was redacted; NAME alone takes it from the environment."
 )
-@click.option("--replies-only", is_flag=True, help="Do not compare notifications.")
 @click.option(
     "--timeout",
     metavar="SECONDS",
@@ -226,7 +219,6 @@ def verify_command(
     target: str,
     header: tuple[str, ...],
     secret: tuple[str, ...],
-    replies_only: bool,
     timeout: float,
 ) -> None:
     """Send the requests of CASSETTE to the server at TARGET, and show where its answers differ.
@@ -235,35 +227,29 @@ def verify_command(
     antiphon verify session.json --target server.py
     antiphon verify session.json --target https://example.com/mcp --header 'Authorization: Bearer ...'
     """
-    from antiphon.testing.cassette.format import CassetteBroken
-    from antiphon.testing.cassette.verifying import NotStarted, Verification
+    from antiphon.testing.cassette.format import Cassette
+    from antiphon.testing.cassette.verifying import Verification
 
     peer = read_target(target)
     headers = read_headers(header, peer)
-    recorded = _load(cassette)
-    try:
+    with _failures():
         verification = Verification(
-            recorded,
-            lambda came: _live_server(peer, headers, came),
+            Cassette.load(cassette),
+            lambda: _live_server(peer, headers),
             secrets=_secrets(secret),
             headers=headers,
             timeout=timeout,
-            notifications=not replies_only,
         )
         sys.exit(asyncio.run(_verify(verification)))
-    except CassetteBroken as fault:
-        _fail(exit_codes.BROKEN, f"{cassette}: {fault}")
-    except NotStarted as fault:
-        _fail(exit_codes.NOT_STARTED, visible(str(fault)))
 
 
-def _live_server(peer: ServerTarget, headers: dict[str, str], came: "Callable[[Came], None]") -> "LiveServer":
+def _live_server(peer: ServerTarget, headers: dict[str, str]) -> "LiveServer":
     from antiphon.testing.cassette.http import LiveUrl
     from antiphon.testing.cassette.stdio import LiveProcess
 
     if peer.command is None:
-        return LiveUrl(peer.text, came, headers)
-    return LiveProcess(peer.command, came, cwd=peer.folder, env=peer.env)
+        return LiveUrl(peer.text, headers)
+    return LiveProcess(peer.command, cwd=peer.folder, env=peer.env)
 
 
 async def _verify(verification: "Verification") -> int:

@@ -7,25 +7,31 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from antiphon.transports.asgi import Endpoint
+from antiphon.http.exchange import Application
 from antiphon.transports.shutdown import cancel_other_tasks
 
 
 def run(
-    endpoint: Endpoint,
+    app: Application,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
     sockets: list[socket.socket] | None = None,
     log_level: int = logging.INFO,
     started: Callable[[], None] | None = None,
+    stopping: Callable[[], None] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then return; requests under way finish first."""
+    """Serve until SIGINT or SIGTERM, then return; requests under way finish first.
+
+    ``stopping`` is called before that, to end those that would not.
+    """
     import uvicorn  # 100 ms that a stdio server need not pay
 
     class GracefulServer(uvicorn.Server):
         def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 -- uvicorn's signature
             # uvicorn would raise the signal once more at the end, and a clean end would look like a violent one.
+            if stopping is not None:
+                stopping()
             self.force_exit = self.should_exit and sig == signal.SIGINT
             self.should_exit = True
 
@@ -41,7 +47,7 @@ def run(
             if started is not None:
                 started()
 
-    GracefulServer(uvicorn.Config(endpoint, host=host, port=port, log_level=log_level, **SETTINGS)).run(sockets)
+    GracefulServer(uvicorn.Config(app, host=host, port=port, log_level=log_level, **SETTINGS)).run(sockets)
 
 
 SETTINGS: dict[str, Any] = {

@@ -1,11 +1,12 @@
 """What both sides say, in a few words; and a server in memory as a wire."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from antiphon import Server
 from antiphon.testing.cassette import CassetteTurn
 from antiphon.testing.cassette.recording import Recording
+from antiphon.testing.cassette.verifying import LiveServer
 from antiphon.transports.memory import MemoryLink
 from antiphon.types import JsonObject
 
@@ -72,21 +73,21 @@ class Conversation:
         ]
 
 
-class MemoryServer:
+class MemoryServer(LiveServer):
     """A server in memory, as a verification speaks to it."""
 
-    def __init__(self, server: Server, came: Callable[[CassetteTurn], None]) -> None:
+    def __init__(self, server: Server) -> None:
+        super().__init__()
         self._memory = MemoryLink(server)
-        self._came = came
 
     async def open(self) -> None:
         await self._memory.open()
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers
-        reply = await self._memory.send(message, lambda told: self._came(CassetteTurn(server=told)))
+        reply = await self._memory.send(message, lambda told: self.inbox.put_nowait(CassetteTurn(server=told)))
         if reply is not None:
-            self._came(CassetteTurn(server=reply))
+            self.inbox.put_nowait(CassetteTurn(server=reply))
 
     async def close(self) -> None:
         await self._memory.close()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.testing.cassette.patterns import Match, content
+from antiphon.testing.cassette.matching import Match, content
 from antiphon.testing.cassette.placeholders import UNBOUND, Ref, literal
 
 texts = st.text(alphabet=st.sampled_from(list("${}:@$abstate1 é\n")), max_size=12) | st.text(max_size=12)
@@ -42,9 +42,9 @@ def test_a_placeholder_has_one_value() -> None:
         ("1", 1, False),
         ([1], [1, 2], False),
         ({"a": 1}, {"a": 1, "b": None}, False),
-        ("${integer:1}", 5, True),
-        ("${integer:1}", "5", False),
-        ("${integer:1}", True, False),
+        ("${number:1}", 5, True),
+        ("${number:1}", "5", False),
+        ("${number:1}", True, False),
         ("${boolean:1}", False, True),
         ("${time}", "2026-07-28T10:00:00Z", True),
         ("${time}", "noon", False),

@@ -98,7 +98,7 @@ def test_progress_logs_and_cancellation_belong_to_their_call() -> None:
     assert cancelled[1]["params"] == {"requestId": "${id:1}"}
 
 
-def test_a_subscription_is_one_entry_and_knows_what_came_before_its_news() -> None:
+def test_news_of_a_subscription_stand_where_they_came_and_name_their_stream() -> None:
     ours = {"_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
     tape = Conversation().hear(
         (">", request(1, "subscriptions/listen", tools=True)),
@@ -109,10 +109,41 @@ def test_a_subscription_is_one_entry_and_knows_what_came_before_its_news() -> No
         ("<", note("tools/list_changed", **ours)),
         ("<", note("cancelled", requestId=1)),
     )
-    listening, _ = tape.recording.cassette().entries
-    assert [turn.after for turn in listening.turns] == [None, None, 2, None, None]
-    subscription = listening.turns[1].server["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]
-    assert subscription == listening.turns[-1].server["params"]["requestId"] == "${id:1}"
+    listening, changing = tape.turns()
+    assert [turn.get("method") for _, turn in listening] == [
+        "subscriptions/listen",
+        "notifications/subscriptions/acknowledged",
+    ]
+    assert [turn.get("method") for _, turn in changing[2:]] == [
+        "notifications/tools/list_changed",
+        "notifications/tools/list_changed",
+        "notifications/cancelled",
+    ]
+    assert listening[1][1]["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "${id:1}"}
+    assert changing[2][1]["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "${id:1@1}"}
+    assert changing[-1][1]["params"] == {"requestId": "${id:1@1}"}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_news_that_come_while_a_reply_is_owed_stand_behind_it(is_first: bool) -> None:
+    """Which of the two is faster on its own stream is chance."""
+    recording = Recording()
+    listening, calling = recording.connect(), recording.connect()
+    news = note("tools/list_changed", _meta={"io.modelcontextprotocol/subscriptionId": 1})
+    stream = listening.sent(request(1, "subscriptions/listen"))
+    exchange = calling.sent(call(1))
+    if is_first:
+        listening.received(news, on=stream)
+    calling.received(said(1, "changed"), on=exchange)
+    if not is_first:
+        listening.received(news, on=stream)
+    _, changing = recording.cassette().entries
+    assert [turn.message.get("method") for turn in changing.turns] == [
+        "tools/call",
+        None,
+        "notifications/tools/list_changed",
+    ]
+    assert changing.turns[2].message["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "${id:1@1}"}
 
 
 # --- the older revisions ------------------------------------------------------------------------------------------
@@ -149,27 +180,25 @@ def test_calls_at_once_are_asked_in_turn() -> None:
     ]
 
 
-def test_what_a_server_sends_on_its_own_is_an_entry_that_knows_its_place() -> None:
+def test_what_a_server_sends_on_its_own_stands_where_it_came() -> None:
     tape = Conversation().hear(
         (">", request(0, "initialize")), ("<", result(0)), (">", note("initialized")),
         ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])),
         ("<", note("tools/list_changed")),
     )  # fmt: skip
-    _, roots, news = tape.recording.cassette().entries
-    assert [roots.turns[0].after, news.turns[0].after] == [1, 1]
-    assert roots.turns[1].client == {"id": "${id:1}", "result": {"roots": []}}
+    ((*_, roots, answer, news),) = tape.turns()
+    assert (roots[1]["method"], news[1]["method"]) == ("roots/list", "notifications/tools/list_changed")
+    assert answer == (">", {"id": roots[1]["id"], "result": {"roots": []}})
 
 
-def test_sessions_keep_the_same_ids_apart() -> None:
+def test_connections_keep_the_same_ids_apart() -> None:
     recording = Recording()
     one, other = recording.connect(), recording.connect()
-    one.session, other.session = "5f3a", "77aa"
     for connection, tool in ((one, "x"), (other, "y")):
         connection.sent(call(1, tool))
-    for connection in (other, one):
-        connection.received(said(1, str(connection.session)))
+    for connection, text in ((other, "77aa"), (one, "5f3a")):
+        connection.received(said(1, text))
     first, second = recording.cassette().entries
-    assert (first.session, second.session) == ("${session:1}", "${session:2}")
     assert [entry.turns[1].server["result"]["content"][0]["text"] for entry in (first, second)] == ["5f3a", "77aa"]
 
 
@@ -190,7 +219,7 @@ def test_what_belongs_to_nothing_is_left_out(noise: Any) -> None:
 )
 def test_what_makes_no_sense_is_recorded_as_it_is(odd: Any) -> None:
     tape = Conversation().hear((">", {"id": [1], **odd}), ("<", {"id": [1], "result": 5}), ("<", odd), (">", odd))
-    assert tape.turns()[0] == [(">", {"id": "${id:1}", **odd}), ("<", {"id": "${id:1}", "result": 5})]
+    assert tape.turns()[0][:2] == [(">", {"id": "${id:1}", **odd}), ("<", {"id": "${id:1}", "result": 5})]
 
 
 def test_what_is_nested_too_deep_is_left_out() -> None:
@@ -238,7 +267,7 @@ def test_listed_fields_are_followed_wherever_the_client_or_the_server_repeats_th
     assert buy[-1][1]["result"]["structuredContent"] == {
         "at": "${time}",
         "orderId": "${text:1}",
-        "took": "${integer:1}",
+        "took": "${number:1}",
     }
     assert '"orderId": "${text:1}"' in buy[-1][1]["result"]["content"][0]["text"]
     assert look[0][1]["params"]["arguments"] == {"order": "${text:1@1}", "since": "${time}"}
@@ -270,10 +299,10 @@ def test_an_elicitation_id_is_found_in_its_url_too() -> None:
     tape = Conversation().hear(
         (">", call(1)), ("<", asks(1, "s", sign_in=page)), ("<", note("elicitation/complete", elicitationId=id_))
     )
-    (entry, complete) = tape.turns()
-    asked = entry[1][1]["result"]["inputRequests"]["sign_in"]["params"]
+    ((_, asking, complete),) = tape.turns()
+    asked = asking[1]["result"]["inputRequests"]["sign_in"]["params"]
     assert asked == {"mode": "url", "url": "https://x/?e=${elicitation:1}", "elicitationId": "${elicitation:1}"}
-    assert complete[0][1]["params"]["elicitationId"] == "${elicitation:1@1}"
+    assert complete[1]["params"]["elicitationId"] == "${elicitation:1}"
 
 
 def test_what_every_request_repeats_stands_once() -> None:

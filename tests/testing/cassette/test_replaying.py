@@ -415,19 +415,6 @@ def test_what_a_server_sent_on_its_own_comes_when_it_came() -> None:
     assert client.replay.unplayed == []
 
 
-def test_sessions_are_played_each_to_its_own_client() -> None:
-    tape = Conversation()
-    for session, text in (("s1", "one"), ("s2", "two")):
-        tape.connection = tape.recording.connect()
-        tape.connection.session = session
-        tape.hear((">", request(0, "initialize")), ("<", result(0)), (">", call(1)), ("<", said(1, text)))
-    one, other = Guest(tape), ReplayClient()
-    assert one.say(request(0, "initialize"))
-    assert one.replay.answer(other, request(0, "initialize"))
-    assert one.replay.answer(other, call(1))[0].message == said(1, "two")
-    assert one.say(call(1)) == [said(1, "one")]
-
-
 # --- streams, and the end of patience -----------------------------------------------------------------------------
 
 
@@ -442,6 +429,16 @@ def test_news_of_a_subscription_wait_for_what_caused_them() -> None:
     client = Guest(tape)
     assert client.say(request("s", "subscriptions/listen")) == [note("subscriptions/acknowledged", **about("s"))]
     assert client.say(call(5)) == [said(5, "changed"), note("tools/list_changed", **about("s"))]
+
+
+def test_news_that_followed_a_list_do_not_follow_it_again() -> None:
+    """A client that looks again at each of them would never come to an end."""
+    tape = Conversation().hear(
+        (">", request(1, "tools/list")), ("<", result(1, tools=[])), ("<", note("tools/list_changed")),
+    )  # fmt: skip
+    client = Guest(tape)
+    assert client.say(request(5, "tools/list")) == [result(5, tools=[]), note("tools/list_changed")]
+    assert client.say(request(6, "tools/list")) == [result(6, tools=[])]
 
 
 def test_progress_goes_to_those_who_wanted_it() -> None:

@@ -16,7 +16,7 @@ from antiphon import Accepted, Client, Context, Server
 from antiphon.testing.cassette import Cassette, CassetteBroken, CassetteTurn, Recorder
 from antiphon.testing.cassette.http import LiveUrl
 from antiphon.testing.cassette.stdio import LiveProcess
-from antiphon.testing.cassette.verifying import NotStarted, Verdict, Verification
+from antiphon.testing.cassette.verifying import LiveServer, NotStarted, Verdict, Verification
 from antiphon.wire.revisions import KEY, REQUEST
 
 
@@ -48,7 +48,11 @@ async def recording(app: Server, path: Path) -> Cassette:
 
 
 async def verdicts(cassette: Cassette, app: Server, **options: Any) -> list[Verdict]:
-    return await all_of(Verification(cassette, lambda came: MemoryServer(app, came), **options))
+    return await all_of(Verification(cassette, lambda: MemoryServer(app), **options))
+
+
+def always(server: LiveServer) -> Callable[[], LiveServer]:
+    return lambda: server
 
 
 async def all_of(verification: Verification) -> list[Verdict]:
@@ -87,11 +91,9 @@ async def test_a_server_that_repeats_its_arguments_as_json_is_the_same(tmp_path:
     assert [each.diff or each.status for each in await verdicts(Cassette.load(tmp_path / "a"), app)] == ["same"]
 
 
-async def test_notifications_count_unless_they_are_left_out(tmp_path: Path) -> None:
+async def test_notifications_are_not_compared(tmp_path: Path) -> None:
     cassette = await recording(releases(), tmp_path / "a")
-    assert [each.status for each in await verdicts(cassette, releases(steps=2))] == ["same", "differs", "same"]
-    found = await verdicts(cassette, releases(steps=2), notifications=False)
-    assert [each.status for each in found] == ["same"] * 3
+    assert [each.status for each in await verdicts(cassette, releases(steps=2))] == ["same"] * 3
 
 
 async def test_a_secret_has_to_be_given() -> None:
@@ -112,43 +114,43 @@ async def test_what_cannot_be_asked_again_is_skipped() -> None:
         (">", call(1, _meta=META)), (">", note("cancelled", requestId=1)), ("<", note("tools/list_changed")),
     )  # fmt: skip
     found = await verdicts(tape.recording.cassette(), releases())
-    assert [(each.status, each.reason) for each in found] == [
-        ("skipped", "no reply to it was recorded"),
-        ("skipped", "the server sent it on its own"),
-    ]
+    assert [(each.status, each.reason) for each in found] == [("skipped", "no reply to it was recorded")]
 
 
-class Chatty:
-    """An old server on a wire, that asks for roots before it answers, and tells of changes."""
-
-    came: Callable[[CassetteTurn], None]
+class Chatty(LiveServer):
+    """An old server on a wire, that asks for roots as soon as it may, and tells of changes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.heard: list[Any] = []
-
-    def reached(self, came: Callable[[CassetteTurn], None]) -> "Chatty":
-        self.came = came
-        return self
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
 
     async def send(self, message: Any, headers: Any) -> None:
         self.heard.append(message)
+        if message.get("method") == "notifications/initialized":
+            self.inbox.put_nowait(CassetteTurn(server={"id": 77, "method": "roots/list"}))
         if message.get("method") == "tools/call":
-            for each in ({"id": 77, "method": "roots/list"}, note("tools/list_changed"), said(message["id"], "done")):
-                self.came(CassetteTurn(server=each))
+            for each in (note("tools/list_changed"), said(message["id"], "done")):
+                self.inbox.put_nowait(CassetteTurn(server=each))
 
 
-async def test_what_a_server_says_of_its_own_accord_is_answered_and_not_compared() -> None:
+async def test_what_a_server_asks_outside_of_calls_is_answered() -> None:
     tape = Conversation().hear(
-        ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])), (">", call(1)), ("<", said(1, "done"))
+        (">", note("initialized")), ("<", {"id": 9, "method": "roots/list"}), (">", result(9, roots=[])),
+        (">", call(1)), ("<", said(1, "done")), ("<", note("tools/list_changed")),
     )  # fmt: skip
     server = Chatty()
-    found = [each async for each in Verification(tape.recording.cassette(), server.reached).verdicts()]
-    assert [each.status for each in found] == ["skipped", "same"]
+    found = [each async for each in Verification(tape.recording.cassette(), lambda: server).verdicts()]
+    assert [each.status for each in found] == ["same", "same"]
+    assert [each.get("method") for each in server.heard] == ["notifications/initialized", None, "tools/call"]
     assert server.heard[1] == result(77, roots=[])
+
+
+async def test_a_question_that_was_not_recorded_differs_at_once() -> None:
+    tape = Conversation().hear((">", call(1)), ("<", said(1, "no")))
+    wire = Asking({"id": 5, "method": "elicitation/create", "params": {"message": "Sure?"}})
+    (found,) = await all_of(Verification(tape.recording.cassette(), lambda: wire))
+    assert (found.status, found.reason) == ("differs", "")
+    assert '+    "method": "elicitation/create"' in found.diff
 
 
 async def test_a_server_that_says_nothing_is_not_waited_for_forever() -> None:
@@ -156,7 +158,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for_forever() -> None:
     silent = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     cassette = tape.recording.cassette()
     with pytest.raises(NotStarted, match=r"did not answer within 0\.1 s"):
-        await all_of(Verification(cassette, lambda came: LiveProcess(silent, came), timeout=0.1))
+        await all_of(Verification(cassette, lambda: LiveProcess(silent), timeout=0.1))
 
 
 async def test_a_server_that_falls_silent_differs() -> None:
@@ -171,12 +173,12 @@ async def test_a_server_that_falls_silent_differs() -> None:
 @pytest.mark.parametrize(
     ("wire", "says"),
     [
-        (lambda came: LiveProcess(["no-such-command"], came), "Cannot start 'no-such-command'"),
+        (lambda: LiveProcess(["no-such-command"]), "Cannot start 'no-such-command'"),
         (
-            lambda came: LiveProcess([sys.executable, "-c", "raise SystemExit(4)"], came),
+            lambda: LiveProcess([sys.executable, "-c", "raise SystemExit(4)"]),
             "ended \\(exit code 4\\)",
         ),
-        (lambda came: LiveUrl("http://127.0.0.1:9/mcp", came), "Cannot connect to 127.0.0.1:9"),
+        (lambda: LiveUrl("http://127.0.0.1:9/mcp"), "Cannot connect to 127.0.0.1:9"),
     ],
 )
 async def test_a_server_that_does_not_start_is_said(wire: Any, says: str) -> None:
@@ -201,7 +203,7 @@ async def test_a_server_that_writes_nonsense_differs_and_is_started_again() -> N
     for number in range(6):
         tape.hear((">", call(number)), ("<", result(number, content=[])))
     server = [sys.executable, "-c", ODD]
-    found = await all_of(Verification(tape.recording.cassette(), lambda came: LiveProcess(server, came)))
+    found = await all_of(Verification(tape.recording.cassette(), lambda: LiveProcess(server)))
     assert [(each.status, each.reason) for each in found] == [
         ("same", ""),
         ("differs", "The server sent what is no message"),
@@ -229,7 +231,7 @@ async def test_a_request_that_makes_no_sense_is_sent_as_it_was() -> None:
         assert recorded is not None
         recorded["params"] = params
         wire = Scripted(said(1, "x"))
-        assert [each.status for each in await all_of(Verification(cassette, wire.reached))] == ["same"]
+        assert [each.status for each in await all_of(Verification(cassette, always(wire)))] == ["same"]
         sent = wire.heard[0][0]["params"]
         assert sent == ({**params, "_meta": META} if isinstance(params, dict) else params)
 
@@ -244,32 +246,23 @@ async def test_a_message_that_makes_no_sense_is_compared() -> None:
 # --- secrets ------------------------------------------------------------------------------------------------------
 
 
-class Scripted:
+class Scripted(LiveServer):
     """A server on a wire that says what it is told to say, one message for each request, then nothing."""
 
-    came: Callable[[CassetteTurn], None]
-
     def __init__(self, *replies: Any) -> None:
+        super().__init__()
         self.replies = list(replies)
         self.heard: list[tuple[Any, Any]] = []
-
-    def reached(self, came: Callable[[CassetteTurn], None]) -> "Scripted":
-        self.came = came
-        return self
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
 
     async def send(self, message: Any, headers: Any) -> None:
         self.heard.append((message, headers))
         if self.replies:
             reply = self.replies.pop(0)
-            self.came(CassetteTurn(server=reply if "method" in reply else {**reply, "id": message["id"]}))
+            self.inbox.put_nowait(CassetteTurn(server=reply if "method" in reply else {**reply, "id": message["id"]}))
 
 
 async def answered(tape: Conversation, *replies: Any, **options: Any) -> list[Verdict]:
-    return await all_of(Verification(tape.recording.cassette(), Scripted(*replies).reached, timeout=0.2, **options))
+    return await all_of(Verification(tape.recording.cassette(), lambda: Scripted(*replies), timeout=0.2, **options))
 
 
 def login(text: str = "thanks for hunter2") -> Conversation:
@@ -291,9 +284,9 @@ async def test_a_secret_in_what_a_client_says_of_itself_has_to_be_given() -> Non
     meta = {**META, "io.modelcontextprotocol/clientInfo": who}
     cassette = Conversation().hear((">", call(1, _meta=meta)), ("<", said(1, "x"))).recording.cassette()
     with pytest.raises(CassetteBroken, match="--secret apiKey=VALUE"):
-        Verification(cassette, Scripted().reached)
+        Verification(cassette, Scripted)
     wire = Scripted(said(1, "x"))
-    await all_of(Verification(cassette, wire.reached, secrets={"apiKey": "another"}))
+    await all_of(Verification(cassette, lambda: wire, secrets={"apiKey": "another"}))
     sent = wire.heard[0][0]["params"]["_meta"]
     assert sent == {**meta, "io.modelcontextprotocol/clientInfo": {**who, "apiKey": "another"}}
 
@@ -352,7 +345,7 @@ async def test_a_header_that_the_wire_sends_is_not_sent_twice() -> None:
     cassette = greeted({"authorization": "Bearer abcd-1234"}, "hi").recording.cassette()
     wire = Scripted(said(1, "hi"))
     options: Any = {"headers": {"Authorization": "Bearer x-99"}}
-    await all_of(Verification(cassette, wire.reached, **options))
+    await all_of(Verification(cassette, lambda: wire, **options))
     assert "authorization" not in wire.heard[0][1]
 
 
@@ -377,10 +370,10 @@ class Asking(Scripted):
     async def send(self, message: Any, headers: Any) -> None:
         if "method" in message:
             self.request = message["id"]
-            self.came(CassetteTurn(server=self.replies[0]))
+            self.inbox.put_nowait(CassetteTurn(server=self.replies[0]))
         else:
-            self.came(CassetteTurn(server=said(self.request, "no")))
+            self.inbox.put_nowait(CassetteTurn(server=said(self.request, "no")))
 
 
 async def answered_by(wire: Scripted, tape: Conversation) -> list[Verdict]:
-    return await all_of(Verification(tape.recording.cassette(), wire.reached, timeout=0.2))
+    return await all_of(Verification(tape.recording.cassette(), lambda: wire, timeout=0.2))

@@ -46,10 +46,6 @@ class CassetteTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     headers: dict[str, str] = {}
     status: int | None = None
     """The HTTP status, where it was not 200."""
-    text: str | None = None
-    """The HTTP body, where it was no message."""
-    after: int | None = None
-    """The number of the entry, from 1, after which it came; for what a server sends on its own."""
 
     @property
     def message(self) -> JsonObject:
@@ -58,10 +54,11 @@ class CassetteTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class CassetteEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One exchange, all its rounds: a request with what belongs to it, or what a server sent on its own."""
+    """One exchange, all its rounds: a message of the client with what belongs to it.
 
-    session: str | None = None
-    """The session of the older revisions that it belongs to."""
+    What the server sent on its own stands in the entry that the client had begun last.
+    """
+
     turns: list[CassetteTurn]
 
     @property
@@ -146,13 +143,11 @@ def _parsed(data: str | bytes, name: str) -> JsonObject:
     version = plain.get("antiphon-cassette") if isinstance(plain, dict) else None
     if not isinstance(plain, dict) or type(version) is not int:
         raise CassetteBroken(f'{name}: not a cassette: it does not say "antiphon-cassette": {VERSION}')
-    if version > VERSION:
+    if version != VERSION:
         raise CassetteBroken(
             f"{name}: a cassette of version {version}, and this program knows version {VERSION}: update antiphon,"
             " or record again"
         )
-    if version < 1:
-        raise CassetteBroken(f"{name}: there is no version {version} of cassettes")
     return plain
 
 
@@ -173,6 +168,8 @@ def _check(cassette: Cassette, name: str) -> None:
             raise CassetteBroken(f"{name}: entries[{number}].turns: an entry has at least one turn")
         for index, turn in enumerate(entry.turns):
             problem = _problem(turn, cassette)
+            if index == 0 and turn.client is None:
+                problem = problem or "an entry begins with a message of the client"
             if problem is not None:
                 raise CassetteBroken(f"{name}: entries[{number}].turns[{index}]: {problem}")
 
@@ -180,13 +177,11 @@ def _check(cassette: Cassette, name: str) -> None:
 def _problem(turn: CassetteTurn, cassette: Cassette) -> str | None:
     if turn.client is not None and turn.server is not None:
         return "a turn is either the client's or the server's"
-    if turn.client is None and turn.server is None and turn.text is None and turn.status is None:
+    if turn.client is None and turn.server is None:
         return "a turn needs a message: client or server"
     if turn.party is not None and not 0 < turn.party <= len(cassette.clients):
         return f"as: there is no client {turn.party}"
-    if turn.after is not None and not 0 < turn.after <= len(cassette.entries):
-        return f"after: there is no entry {turn.after}"
-    return _unknown([turn.message, turn.headers, turn.text], cassette)
+    return _unknown([turn.message, turn.headers], cassette)
 
 
 def _unknown(value: Any, cassette: Cassette) -> str | None:

@@ -3,30 +3,28 @@
 import asyncio
 import contextlib
 import secrets
-import signal
-import socket
 import ssl
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from antiphon.errors import CallFailed, Disconnected
+from antiphon.errors import CallFailed, Disconnected, InvalidRequest, ParseError
 from antiphon.http.client import ClientConnection
 from antiphon.http.exchange import Receive, Scope, Send
 from antiphon.testing.cassette.format import CassetteTurn
-from antiphon.testing.cassette.patterns import RecordedExchange
 from antiphon.testing.cassette.placeholders import read_json
 from antiphon.testing.cassette.recording import RecordedConnection, Recording
-from antiphon.testing.cassette.replaying import Inbox, Inboxes, Replay, ReplayClient, ReplayMessage
+from antiphon.testing.cassette.replaying import REFUSED, Inbox, Inboxes, Replay, ReplayClient, ReplayMessage
+from antiphon.testing.cassette.verifying import LiveServer
 from antiphon.transports.admission import AllowList
 from antiphon.transports.asgi import LOCAL_HOSTS
+from antiphon.transports.asgi_exchange import Exchange
 from antiphon.transports.http_client import MAX_REPLY, HttpLink, Response, content_type
 from antiphon.types import JsonObject
 from antiphon.wire import sse
 from antiphon.wire.jsonrpc import encode
 
 MAX_BODY: Final = 64 * 1024 * 1024
-_JSON: Final = "application/json"
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -53,26 +51,6 @@ class LocalApp:
 
     def close(self) -> None:
         """End the streams that are open."""
-
-
-def run(app: LocalApp, sockets: list[socket.socket], *, started: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    import uvicorn  # 100 ms that standard streams need not pay
-
-    from antiphon.transports.serve import SETTINGS
-
-    class LocalServer(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 -- uvicorn's signature
-            app.close()
-            self.force_exit = self.should_exit and sig == signal.SIGINT
-            self.should_exit = True
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            started()
-
-    settings: dict[str, Any] = {**SETTINGS, "log_level": "warning", "timeout_graceful_shutdown": 2}
-    asyncio.run(LocalServer(uvicorn.Config(app, **settings)).serve(sockets))
 
 
 async def respond(
@@ -116,16 +94,12 @@ def when_gone(receive: Receive, then: Callable[[], object]) -> Generator[None]:
         task.cancel()
 
 
-_RECORDED: Final = frozenset({"www-authenticate", "retry-after", "location"})
-"""Headers of a response without which its status cannot be understood."""
-
-
 class ResponseReader:
-    """Finds the messages in a response; or else the status, and the body if it is no message."""
+    """Finds the messages in a response to the request of this id. A status without a message becomes an error."""
 
-    def __init__(self, response: ClientConnection) -> None:
+    def __init__(self, response: ClientConnection, request: Any) -> None:
+        self._request = request
         self._status = None if response.status == 200 else response.status
-        self._headers = {name: value for name, value in response.headers.items() if name in _RECORDED}
         self._events = sse.Events(MAX_REPLY) if content_type(response) == "text/event-stream" else None
         self._body = bytearray()
 
@@ -142,17 +116,13 @@ class ResponseReader:
             return []
         found = self._turns(read_json(bytes(self._body)))
         if not found and self._status is not None and self._status >= 300:
-            text = self._body.decode(errors="replace") or None
-            return [CassetteTurn(status=self._status, text=text, headers=self._headers)]
+            text = self._body.decode(errors="replace") or f"The server answered with HTTP status {self._status}"
+            return self._turns({"id": self._request, "error": {"code": REFUSED, "message": text}})
         return found
 
     def _turns(self, message: object) -> list[CassetteTurn]:
         return [
-            CassetteTurn(
-                server={name: value for name, value in each.items() if name != "jsonrpc"},
-                status=self._status,
-                headers=self._headers,
-            )
+            CassetteTurn(server={name: value for name, value in each.items() if name != "jsonrpc"}, status=self._status)
             for each in (message if isinstance(message, list) else [message])
             if isinstance(each, dict) and not {"method", "result", "error"}.isdisjoint(each)
         ]
@@ -220,9 +190,9 @@ class RecordingProxy(LocalApp):
             return
         is_recorded = scope["path"] == self.path
         connection = self._sessions.get(headers.get("mcp-session-id", "")) or self._recording.connect()
-        exchange = None
+        exchange, message = None, read_json(body)
         if is_recorded and scope["method"] == "POST":
-            exchange = connection.sent(read_json(body), headers)
+            exchange = connection.sent(message, headers)
 
         def record(turn: CassetteTurn) -> None:
             names_its_request = "method" in turn.message or turn.message.get("id") is not None
@@ -237,9 +207,11 @@ class RecordingProxy(LocalApp):
         try:
             with when_gone(receive, lambda: upstream.close(Disconnected("The client has gone"))):
                 await upstream.send(self._head(scope, len(body)) + body)
-                if is_recorded:
-                    self._note_session(upstream.headers.get("mcp-session-id"), connection, exchange)
-                await _pass_on(upstream, send, record)
+                session = upstream.headers.get("mcp-session-id")  # known from the response to its first request on
+                if session is not None:
+                    self._sessions.setdefault(session, connection)
+                reader = ResponseReader(upstream, message.get("id") if isinstance(message, dict) else None)
+                await _pass_on(upstream, send, reader, record)
         except CallFailed as fault:
             if not upstream.headers:
                 await respond(send, 502, f"antiphon record: {fault}")
@@ -267,21 +239,12 @@ class RecordingProxy(LocalApp):
         lines += [b"accept-encoding: identity", b"connection: close", b"content-length: %d" % length, b"", b""]
         return b"\r\n".join(lines)
 
-    def _note_session(
-        self, session: str | None, connection: RecordedConnection, exchange: RecordedExchange | None
-    ) -> None:
-        """Remember a session, which is known from the response to its first request on."""
-        if session is not None and session not in self._sessions:
-            self._sessions[session] = connection
-            connection.session = session
-            if exchange is not None:
-                exchange.session = session
 
-
-async def _pass_on(upstream: _Upstream, send: Send, record: Callable[[CassetteTurn], None]) -> None:
+async def _pass_on(
+    upstream: _Upstream, send: Send, reader: ResponseReader, record: Callable[[CassetteTurn], None]
+) -> None:
     pairs = [pair for pair in upstream.pairs if pair[0].decode("latin-1").lower() not in _NOT_RETURNED]
     await send({"type": "http.response.start", "status": upstream.status, "headers": pairs})
-    reader = ResponseReader(upstream)
     with contextlib.suppress(CallFailed):  # a stream that breaks ends here as well
         while chunk := await upstream.next_chunk():
             with contextlib.suppress(ValueError):  # too large to be recorded
@@ -295,11 +258,35 @@ async def _pass_on(upstream: _Upstream, send: Send, record: Callable[[CassetteTu
 
 # --- replaying ----------------------------------------------------------------------------------------------------
 
-_STREAM: Final = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
+
+class _ReplayExchange(Exchange):
+    """A request to a replay, and the inbox of what it gets."""
+
+    def __init__(self, receive: Receive, send: Send, inbox: Inbox) -> None:
+        super().__init__(receive, send, None)
+        self._inbox = inbox
+
+    def disconnected(self) -> None:
+        self.gone = True
+        self._inbox.put_nowait(None)
+
+    async def stream(self) -> None:
+        """Send what belongs to no request, for as long as the client listens."""
+        await self.begin()
+        await self._give_sign()  # a server may hold the head of a response back until there is a body
+        await self.until_reply()
+
+    async def until_reply(self) -> ReplayMessage | None:
+        """Send what comes before a reply, and return that; None if none comes."""
+        self.watch()
+        try:
+            while (came := await self._inbox.get()) is not None and not came.is_reply:
+                await self.emit(came.message)
+            if came is None and self.streaming and not self.gone:
+                await self._send({"type": "http.response.body", "body": b""})
+            return came
+        finally:
+            self.let_go()
 
 
 class ReplayApp(LocalApp):
@@ -324,9 +311,7 @@ class ReplayApp(LocalApp):
         elif scope["method"] == "POST":
             await self._post(client, receive, send)
         elif scope["method"] == "GET" and session is not None:
-            inbox = self._inboxes.of(client)
-            with when_gone(receive, lambda: inbox.put_nowait(None)):
-                await _stream(inbox, send)
+            await _ReplayExchange(receive, send, self._inboxes.of(client)).stream()
         elif scope["method"] == "DELETE" and session is not None:
             del self._sessions[session]
             await respond(send, 204)
@@ -337,66 +322,33 @@ class ReplayApp(LocalApp):
         body = await body_of(receive)
         message = None if body is None else read_json(body)
         if not isinstance(message, dict):
-            await _respond_error(send, -32700, "This is not a message")
+            await Exchange(receive, send, None).refuse(ParseError("This is not a message"))
         elif "method" in message and type(message.get("id", 0)) not in {int, str}:
-            await _respond_error(send, -32600, "The id must be a string or an integer")
+            await Exchange(receive, send, None).refuse(InvalidRequest("The id must be a string or an integer"))
         elif "id" not in message or "method" not in message:
             self._inboxes.take(client, message)
             await respond(send, 202)
         else:
-            await self._answer(client, message, receive, send)
-
-    async def _answer(self, client: ReplayClient, message: JsonObject, receive: Receive, send: Send) -> None:
-        with (
-            self._inboxes.request(client, message) as inbox,
-            when_gone(receive, lambda: inbox.put_nowait(None)),
-        ):
-            first = await inbox.get()
-            if first is not None and first.is_reply:
-                await self._reply(client, message, first, send)
-            elif first is not None:
-                await _stream(inbox, send, first)
-
-    async def _reply(self, client: ReplayClient, message: JsonObject, reply: ReplayMessage, send: Send) -> None:
-        headers = list(reply.headers.items())
-        if reply.message is None:
-            await respond(send, reply.status or 500, reply.text or "", _TEXT, headers)
-            return
-        if message["method"] == "initialize" and "result" in reply.message:
-            session = secrets.token_urlsafe(18)
-            self._sessions[session] = client
-            headers.append(("mcp-session-id", session))
-        await respond(send, reply.status or 200, encode(reply.message), _JSON, headers)
-
-
-async def _respond_error(send: Send, code: int, text: str) -> None:
-    await respond(send, 400, encode({"jsonrpc": "2.0", "error": {"code": code, "message": text}}), _JSON)
-
-
-async def _stream(inbox: Inbox, send: Send, first: ReplayMessage | None = None) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": _STREAM})
-    await send({"type": "http.response.body", "body": sse.KEEP_ALIVE, "more_body": True})
-    came = first or await inbox.get()
-    while came is not None:
-        if came.message is not None:
-            data = sse.event(encode(came.message))
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-        came = None if came.is_reply else await inbox.get()
-    with contextlib.suppress(OSError):
-        await send({"type": "http.response.body", "body": b""})
+            with self._inboxes.request(client, message) as inbox:
+                exchange = _ReplayExchange(receive, send, inbox)
+                reply = await exchange.until_reply()
+                if reply is not None:
+                    if message["method"] == "initialize" and "result" in reply.message:
+                        session = secrets.token_urlsafe(18)
+                        self._sessions[session] = client
+                        exchange.add_headers({"mcp-session-id": session})
+                    await exchange.reply(reply.status or 200, encode(reply.message))
 
 
 # --- verifying ----------------------------------------------------------------------------------------------------
 
 
-class LiveUrl:
-    """A LiveServer behind a URL."""
+class LiveUrl(LiveServer):
+    """A server behind a URL."""
 
-    def __init__(
-        self, url: str, came: Callable[[CassetteTurn | CallFailed], None], headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__()
         self._link = HttpLink(url, headers=headers)
-        self._came = came
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: dict[str, str] = {}
 
@@ -405,11 +357,12 @@ class LiveUrl:
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         verbs = ["POST"]
+        if message.get("method") == "initialize":
+            self._session = {}
         if message.get("method") == "notifications/initialized" and self._session:
             verbs.append("GET")  # the server's own stream
         for verb in verbs:
-            body = encode(message) if verb == "POST" else b""
-            task = asyncio.create_task(self._exchange(verb, {**headers, **self._session}, body))
+            task = asyncio.create_task(self._exchange(verb, {**headers, **self._session}, message))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -419,21 +372,21 @@ class LiveUrl:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._link.close()
 
-    async def _exchange(self, verb: str, headers: Mapping[str, str], body: bytes) -> None:
+    async def _exchange(self, verb: str, headers: Mapping[str, str], message: JsonObject) -> None:
         response, answered = None, False
         try:
-            response = await self._link.exchange(verb, headers, body)
+            response = await self._link.exchange(verb, headers, encode(message) if verb == "POST" else b"")
             if "mcp-session-id" in response.headers:
                 self._session = {"Mcp-Session-Id": response.headers["mcp-session-id"]}
-            reader = ResponseReader(response)
+            reader = ResponseReader(response, message.get("id"))
             while chunk := await response.next_chunk():
                 for turn in reader.feed(chunk):
-                    self._came(turn)
+                    self.inbox.put_nowait(turn)
             for turn in reader.end() if verb == "POST" else ():
-                self._came(turn)
+                self.inbox.put_nowait(turn)
             answered = True
         except (CallFailed, ValueError) as fault:
-            self._came(Disconnected(str(fault)))
+            self.inbox.put_nowait(Disconnected(str(fault)))
         finally:
             if response is not None:
                 self._link.give_back(response, answered=answered)

@@ -8,8 +8,8 @@ from msgspec import structs
 
 from antiphon import eras
 from antiphon.errors import Disconnected, Refused
-from antiphon.testing.cassette.drift import Drift, Drifted
 from antiphon.testing.cassette.format import Cassette, CassetteEntry, CassetteTurn
+from antiphon.testing.cassette.matching import Drift, Drifted
 from antiphon.testing.cassette.recording import Recording
 from antiphon.testing.cassette.replaying import Inboxes, Replay, ReplayClient, ReplayMessage
 from antiphon.testing.cassette.secrets import Redaction
@@ -139,7 +139,7 @@ class _ReplayLink:
             while (came := await inbox.get()) is not None:
                 if came.is_reply:
                     return _reply(came)
-                await tell(on_notification, came.to_jsonrpc())
+                await tell(on_notification, came.message)
         raise Disconnected("The client was closed before the recording had answered")
 
     async def close(self) -> None:
@@ -148,8 +148,6 @@ class _ReplayLink:
 
 
 def _reply(came: ReplayMessage) -> JsonObject:
-    if came.message is None:
-        raise Refused(came.reason, status=came.status)
     if came.status is not None and "error" in came.message:
         raise refusal(came.message["error"], status=came.status)
     return came.message
@@ -177,7 +175,7 @@ class _ReplayPipe:
         loop = asyncio.get_running_loop()
         for each in self._replay.answer(self._client, message):
             # On the loop's next turn: the sender is not ready for the answer yet.
-            loop.call_soon(self._receive, each.to_jsonrpc())
+            loop.call_soon(self._receive, each.message)
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""

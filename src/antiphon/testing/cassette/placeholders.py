@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 import secrets
-import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
@@ -18,7 +18,16 @@ import msgspec
 
 from antiphon.testing.json_paths import JsonPath, Step, read_path
 from antiphon.types import JsonObject
-from antiphon.wire.revisions import PROGRESS_TOKEN, REQUEST, SUBSCRIPTION_ID
+from antiphon.wire.revisions import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    KEY,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+    REQUEST,
+    SUBSCRIPTION_ID,
+)
 
 Side: TypeAlias = Literal["client", "server"]
 Place: TypeAlias = tuple[str | int, ...]
@@ -28,6 +37,9 @@ Place: TypeAlias = tuple[str | int, ...]
 
 MAX_DEPTH: Final = 200
 """Levels of nesting that a message may have."""
+OWN: Final = (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL)
+"""What every request of a client repeats in its ``_meta``."""
+TRACING: Final = frozenset({"traceparent", "tracestate", "baggage"})
 
 _decode = msgspec.json.Decoder().decode
 
@@ -51,6 +63,21 @@ def meta_of(message: JsonObject) -> JsonObject:
     """Return the ``_meta`` of a message's params; empty where there is none."""
     meta = params_of(message).get("_meta")
     return meta if isinstance(meta, dict) else {}
+
+
+def key_of(question: JsonObject) -> str | None:
+    """Return the key of a question that an older server pushes, where it says one."""
+    key = meta_of(question).get(KEY)
+    return key if isinstance(key, str) else None
+
+
+def without_call(question: Any) -> Any:
+    """Return a question without the id of its call, which our server writes only where the transport does not tell."""
+    if not isinstance(question, dict) or REQUEST not in meta_of(question):
+        return question
+    meta = {name: value for name, value in meta_of(question).items() if name != REQUEST}
+    params = {name: value for name, value in question["params"].items() if name != "_meta" or meta}
+    return {**question, "params": {**params, "_meta": meta} if meta else params}
 
 
 def id_key(value: Any) -> tuple[type, Any]:
@@ -126,15 +153,14 @@ TYPES: Final[dict[str, tuple[type, ...]]] = {
     "id": (str, int),
     "progress": (str, int, float),
     "secret": (str, int, float),
-    "integer": (int,),
     "number": (float, int),
     "boolean": (bool,),
 }
 """The types of a placeholder's values, by its kind; the others are texts."""
 WITHOUT_NUMBER: Final = frozenset({"time", "secret"})
-BLIND: Final[dict[type, str]] = {str: "text", bool: "boolean", int: "integer", float: "number"}
+BLIND: Final[dict[type, str]] = {str: "text", bool: "boolean", int: "number", float: "number"}
 """The kinds of the fields that a user lists, by the type of their values."""
-KINDS: Final = WITHOUT_NUMBER | {"id", "progress", "state", "cursor", "elicitation", "task", "session", *BLIND.values()}
+KINDS: Final = WITHOUT_NUMBER | {"id", "progress", "state", "cursor", "elicitation", "task", *BLIND.values()}
 
 
 class Ref(msgspec.Struct, frozen=True):
@@ -289,60 +315,60 @@ class Bindings:
     """The values of placeholders in one run, by the entry that they belong to. Secrets belong to the whole run."""
 
     def __init__(self) -> None:
-        self._values: dict[Ref, Any] = {}
+        self._values: defaultdict[int, dict[Ref, Any]] = defaultdict(dict)
         self._ids = itertools.count(1)
         self.time = "2000-01-01T00:00:00Z"
 
     def known(self, entry: int) -> Lookup:
         """Return a function that returns the value of a placeholder in an entry, or UNBOUND."""
-        return lambda ref: self._values.get(_absolute(ref, entry), UNBOUND)
+        return lambda ref: self._values[_entry_of(ref, entry)].get(_local(ref), UNBOUND)
 
     def made(self, entry: int) -> Lookup:
         """Return a function that returns the value of a placeholder in an entry, a fresh one if it has none yet."""
-        return lambda ref: self._made(_absolute(ref, entry))
+
+        def lookup(ref: Ref) -> Any:
+            if ref.kind == "time":
+                return self.time
+            owner = _entry_of(ref, entry)
+            known = self._values[owner]
+            if ref.kind == "secret":
+                return known.get(ref, "secret")  # not bound: the other side may still send its own
+            if _local(ref) not in known:
+                known[_local(ref)] = self._fresh(ref, owner)
+            return known[_local(ref)]
+
+        return lookup
 
     def bind(self, entry: int, values: dict[Ref, Any]) -> None:
-        self._values |= {_absolute(ref, entry): value for ref, value in values.items()}
+        for ref, value in values.items():
+            self._values[_entry_of(ref, entry)][_local(ref)] = value
 
     def clear(self, entry: int) -> None:
         """Forget the values of an entry."""
-        self._values = {ref: value for ref, value in self._values.items() if ref.entry != entry}
+        del self._values[entry]
 
     def swap(self, one: int, other: int) -> None:
         """Exchange the values of two entries."""
-        numbers = {one: other, other: one}
-        self._values = {
-            Ref(ref.kind, ref.name, numbers.get(ref.entry or 0, ref.entry)): value
-            for ref, value in self._values.items()
-        }
+        self._values[one], self._values[other] = self._values[other], self._values[one]
 
-    def _made(self, ref: Ref) -> Any:
-        if ref.kind == "time":
-            return self.time
-        if ref.kind == "secret":
-            return self._values.get(ref, "secret")  # not bound: the other side may still send its own
-        if ref not in self._values:
-            self._values[ref] = self._fresh(ref)
-        return self._values[ref]
-
-    def _fresh(self, ref: Ref) -> Any:
+    def _fresh(self, ref: Ref, entry: int) -> Any:
         """Return a value that is unique where the other side has to repeat it."""
         match ref.kind:
             case "id" | "progress":
                 return next(self._ids)
             case "text":
-                return f"text-{ref.entry}-{ref.name}"
-            case "integer":
-                return int(ref.name)
+                return f"text-{entry}-{ref.name}"
             case "number":
-                return int(ref.name) + 0.5
+                return int(ref.name)
             case "boolean":
                 return False
-            case "elicitation" | "task":
-                return str(uuid.uuid4())
             case _:
                 return f"{ref.kind}-{ref.name}-{secrets.token_urlsafe(18)}"
 
 
-def _absolute(ref: Ref, entry: int) -> Ref:
-    return Ref(ref.kind, ref.name, 0 if ref.kind == "secret" else ref.entry or entry)
+def _entry_of(ref: Ref, entry: int) -> int:
+    return 0 if ref.kind == "secret" else ref.entry or entry
+
+
+def _local(ref: Ref) -> Ref:
+    return Ref(ref.kind, ref.name)

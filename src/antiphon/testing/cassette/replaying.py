@@ -6,15 +6,24 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
-from antiphon.testing.cassette.drift import Candidate, Drift, drift_from, drift_of_request
 from antiphon.testing.cassette.format import Cassette, CassetteEntry, CassetteTurn
-from antiphon.testing.cassette.patterns import Match, content, key_of
-from antiphon.testing.cassette.placeholders import UNBOUND, Bindings, filled, id_key, meta_of, params_of, refs_in
+from antiphon.testing.cassette.matching import Candidate, Drift, Match, content, drift_from, drift_of_request
+from antiphon.testing.cassette.placeholders import (
+    UNBOUND,
+    Bindings,
+    filled,
+    id_key,
+    key_of,
+    meta_of,
+    params_of,
+    refs_in,
+)
 from antiphon.types import JsonObject
-from antiphon.wire.revisions import PROGRESS_TOKEN, PROTOCOL_VERSION, REQUEST, REVISION, SERVER_INFO
+from antiphon.wire.revisions import PROGRESS_TOKEN, REQUEST, REVISION, SERVER_INFO, SUBSCRIPTION_ID
 
-DRIFTED: Final = -32603
+REFUSED: Final = -32603
 _METHOD_NOT_FOUND: Final = -32601
 _GREETINGS: Final = ("server/discover", "ping")
 """Requests that some clients begin with and others do not: answered even if not recorded, and not missed."""
@@ -30,8 +39,6 @@ class ReplayClient:
     """A client, as long as its ids are unique: a connection, a session, or a single POST."""
 
     def __init__(self) -> None:
-        self.session: str | None = None
-        """The recorded session that is replayed to it."""
         self.asked: dict[Any, ReplayedEntry] = {}
         """By the ids of its requests that were not answered yet."""
         self.pushed: dict[Any, tuple[ReplayedEntry, str | None]] = {}
@@ -42,40 +49,23 @@ class ReplayMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message to a client. ``to`` is the id of the request on whose stream it goes; None: on none."""
 
     client: ReplayClient
-    message: JsonObject | None
-    """None: an HTTP status without a message."""
+    message: JsonObject
     to: Any = None
     is_reply: bool = False
     status: int | None = None
-    headers: dict[str, str] = {}
-    text: str | None = None
-
-    @property
-    def reason(self) -> str:
-        """What an HTTP status without a message says."""
-        return self.text or f"The server answered with HTTP status {self.status}"
-
-    def to_jsonrpc(self) -> JsonObject:
-        """Return the message; an error where HTTP has a status alone."""
-        if self.message is not None:
-            return self.message
-        return {"jsonrpc": "2.0", "id": self.to, "error": {"code": DRIFTED, "message": self.reason}}
 
 
-class ReplayedEntry:
+class ReplayedEntry(msgspec.Struct, eq=False):
     """An entry that is being replayed."""
 
-    __slots__ = ("at", "client", "done", "entry", "number", "request")
-
-    def __init__(self, number: int, entry: CassetteEntry, client: ReplayClient) -> None:
-        self.number = number
-        self.entry = entry
-        self.client = client
-        self.at = 0
-        self.done: set[int] = set()
-        """Turns of the client that came before it was their turn."""
-        self.request: Any = None
-        """The id of the client's latest request."""
+    number: int
+    entry: CassetteEntry
+    client: ReplayClient
+    at: int = 0
+    done: set[int] = set()
+    """Turns of the client that came before it was their turn."""
+    request: Any = None
+    """The id of the client's latest request; None once it was answered."""
 
     @property
     def turn(self) -> CassetteTurn | None:
@@ -94,12 +84,11 @@ class Replay:
     def __init__(self, cassette: Cassette, on_drift: Callable[[Drift], None] = lambda _: None) -> None:
         self._cassette = cassette
         self._on_drift = on_drift
-        self._unbegun: dict[int, CassetteEntry] = dict(enumerate(cassette.entries, 1))
+        self._unbegun = set(range(1, len(cassette.entries) + 1))
         self._begun: list[ReplayedEntry] = []
         """Those that did not end."""
         self._latest: dict[int, ReplayedEntry] = {}
-        """By number, the latest replay of each entry."""
-        self._ended: set[int] = set()
+        """By number, the latest replay of each entry, for what comes on its stream."""
         self._bindings = Bindings()
         self._replies: list[ReplayMessage] = []
         self.drifts: list[Drift] = []
@@ -107,13 +96,9 @@ class Replay:
     @property
     def unplayed(self) -> list[CassetteEntry]:
         """The entries that clients did not ask for, or did not go on with to the end."""
-        begun = {each.number for each in self._begun if each.turn is not None and each.turn.after is None}
-        return [
-            entry
-            for number, entry in enumerate(self._cassette.entries, 1)
-            if (number in self._unbegun or number in begun)
-            and (entry.turns[0].client or {}).get("method") not in (None, *_GREETINGS)
-        ]
+        numbers = self._unbegun | {each.number for each in self._begun}
+        entries = [self._cassette.entries[number - 1] for number in sorted(numbers)]
+        return [entry for entry in entries if entry.turns[0].message.get("method") not in _GREETINGS]
 
     def answer(self, client: ReplayClient, message: object) -> list[ReplayMessage]:
         """Take a message of a client; return all messages that follow from it, to this client and to others."""
@@ -121,7 +106,6 @@ class Replay:
         for each in message if isinstance(message, list) else [message]:
             if isinstance(each, dict):
                 self._take(client, each)
-        self._send_on_its_own(client)
         return self._replies
 
     def cancel(self, client: ReplayClient, request: Any) -> None:
@@ -173,37 +157,33 @@ class Replay:
 
     def _beginning(self, client: ReplayClient, message: JsonObject) -> tuple[ReplayedEntry, int] | None:
         """Begin the first entry that is left and begins with this request, or with such a notification."""
-        numbers = list(self._unbegun)
+        numbers = sorted(self._unbegun)
         if message.get("method") in _REPEATABLE:
             numbers += range(len(self._cassette.entries), 0, -1)
         for number in numbers:
-            if self._is_for(number, client, message):
+            if self._is_for(number, message):
                 return self._begin(number, client), 0
         return None
 
-    def _is_for(self, number: int, client: ReplayClient, message: JsonObject) -> bool:
+    def _is_for(self, number: int, message: JsonObject) -> bool:
         entry, kind = self._cassette.entries[number - 1], _kind(message)
         first = entry.turns[0].client
         if first is None or kind == "answer" or (_kind(first), first.get("method")) != (kind, message["method"]):
             return False
         if first["method"] in _GREETINGS and all(turn.client is not None for turn in entry.turns):
             return False  # an old server that was silent: the client need not wait for that again
-        if (
-            entry.session is not None
-            and client.session not in {None, entry.session}
-            and first["method"] != "initialize"
-        ):
-            return False
         return kind == "notification" or self._fits(number, first, message)
 
     def _begin(self, number: int, client: ReplayClient) -> ReplayedEntry:
         entry = ReplayedEntry(number, self._cassette.entries[number - 1], client)
-        if self._unbegun.pop(number, None) is None:
-            self._bindings.clear(number)  # it is repeated: with tokens of its own
+        if number in self._unbegun:
+            self._unbegun.remove(number)
+        else:
+            # It is repeated: with tokens of its own, and without what the server sent on its own afterwards.
+            self._bindings.clear(number)
+            entry.entry = structs.replace(entry.entry, turns=_first_round(entry.entry))
         self._begun.append(entry)
         self._latest[number] = entry
-        if entry.entry.session is not None:
-            client.session = entry.entry.session
         return entry
 
     # --- whether it was recorded ----------------------------------------------------------------------------------
@@ -223,19 +203,17 @@ class Replay:
             is_same = other.turns[: entry.at] == so_far and index < len(other.turns)
             return is_same and self._fits(entry.number, other.turns[index].client, message)
 
-        alike = {each.number: each for each in self._begun if (each.at, each.done) == (entry.at, entry.done)}
-        for number, other in [*self._unbegun.items(), *((each.number, each.entry) for each in alike.values())]:
-            if number == entry.number or not goes_on(other):
+        begun = {each.number: each for each in self._begun if (each.at, each.done) == (entry.at, entry.done)}
+        for number in sorted({*self._unbegun, *begun} - {entry.number}):
+            other = self._cassette.entries[number - 1]
+            if not goes_on(other):
                 continue
             self._bindings.swap(entry.number, number)
-            if number in alike:
-                begun = self._latest[entry.number] = alike[number]
-                begun.number, begun.entry = entry.number, entry.entry
+            if number in begun:
+                begun[number].number, begun[number].entry = entry.number, entry.entry
             else:
-                del self._unbegun[number]
-                self._unbegun = dict(sorted({**self._unbegun, entry.number: entry.entry}.items()))
+                self._unbegun ^= {number, entry.number}
             entry.number, entry.entry = number, other
-            self._latest[number] = entry
             return True
         return False
 
@@ -257,65 +235,43 @@ class Replay:
             if turn.client is not None:
                 if entry.at not in entry.done:
                     return
-            elif turn.after is not None and not self._is_past(turn.after):
-                return
-            elif self._is_wanted(entry, turn.server or {}):
+            elif self._is_wanted(entry, turn.message):
                 self._send(entry, turn)
             entry.at += 1
         self._end(entry)
 
     def _is_wanted(self, entry: ReplayedEntry, recorded: JsonObject) -> bool:
-        """Return False for progress to a client that gave no token."""
-        token = filled(params_of(recorded).get(PROGRESS_TOKEN), self._bindings.known(entry.number))
-        return recorded.get("method") != "notifications/progress" or token is not UNBOUND
+        """Return False for progress to a client that gave no token, and for news to one that did not listen."""
+        if _kind(recorded) != "notification":
+            return True
+        names = [params_of(recorded).get(PROGRESS_TOKEN), meta_of(recorded).get(SUBSCRIPTION_ID)]
+        return UNBOUND not in filled(names, self._bindings.known(entry.number))
 
     def _send(self, entry: ReplayedEntry, turn: CassetteTurn) -> None:
-        made = self._bindings.made(entry.number)
-        client, message = entry.client, None
-        if turn.server is not None:
-            message = {"jsonrpc": "2.0", **filled(turn.server, made)}
-        is_reply = message is None or message.get("method") is None
-        if is_reply:
-            client.asked.pop(id_key(entry.request), None)
-        elif message is not None and "id" in message:
-            client.pushed[id_key(message["id"])] = entry, key_of(message)
-            if REQUEST in meta_of(message):
-                meta_of(message)[REQUEST] = entry.request
+        message = {"jsonrpc": "2.0", **filled(turn.message, self._bindings.made(entry.number))}
+        streams = [ref.entry for ref in refs_in(meta_of(turn.message).get(SUBSCRIPTION_ID))]
+        on = next((self._latest[number] for number in streams if number in self._latest), entry)
+        is_reply = _kind(message) == "answer"
         self._replies.append(
             ReplayMessage(
-                client=client,
+                client=on.client,
                 message=message,
-                to=entry.request,
+                to=on.request,
                 is_reply=is_reply,
                 status=turn.status,
-                headers={name: str(text) for name, text in filled(turn.headers, made).items()},
-                text=None if turn.text is None else str(filled(turn.text, made)),
             )
         )
+        if is_reply:
+            entry.client.asked.pop(id_key(entry.request), None)
+            entry.request = None  # what follows belongs to no request
+        elif "id" in message:
+            entry.client.pushed[id_key(message["id"])] = entry, key_of(message)
+            if REQUEST in meta_of(message):
+                meta_of(message)[REQUEST] = entry.request
 
     def _end(self, entry: ReplayedEntry) -> None:
         if entry in self._begun:
             self._begun.remove(entry)
-        self._ended.add(entry.number)
-
-    def _send_on_its_own(self, client: ReplayClient) -> None:
-        """Send what the server sent on its own, where what came before it has been replayed."""
-        count: object = None
-        while count != (count := (len(self._replies), len(self._ended), len(self._begun))):
-            for begun in list(self._begun):
-                if begun.turn is not None and begun.turn.after is not None:
-                    self._play(begun)
-            for number, entry in list(self._unbegun.items()):
-                first = entry.turns[0]
-                if first.client is None and (first.after is None or self._is_past(first.after)):
-                    cause = None if first.after is None else self._latest.get(first.after)
-                    self._play(self._begin(number, client if cause is None else cause.client))
-
-    def _is_past(self, number: int) -> bool:
-        entry = self._latest.get(number)
-        if number in self._ended or entry is None:
-            return number in self._ended
-        return entry.turn is not None and entry.turn.after is not None
 
     # --- what was not recorded ------------------------------------------------------------------------------------
 
@@ -334,19 +290,14 @@ class Replay:
             return None
         if self._cassette.is_old:
             return {"error": {"code": _METHOD_NOT_FOUND, "message": "Method not found: server/discover"}}
-        requests = [entry.turns[0].client or {} for entry in self._cassette.entries]
-        used = {str(request.get("method")).partition("/")[0] for request in requests}
-        versions = {str(party.meta.get(PROTOCOL_VERSION, REVISION)) for party in self._cassette.clients}
-        results = [turn.message.get("result") for entry in self._cassette.entries for turn in entry.turns]
-        metas = [meta for each in results if isinstance(each, dict) and isinstance(meta := each.get("_meta"), dict)]
-        known = [meta[SERVER_INFO] for meta in metas if SERVER_INFO in meta]
+        used = {str(entry.turns[0].message.get("method")).partition("/")[0] for entry in self._cassette.entries}
         result: JsonObject = {
             "resultType": "complete",
-            "supportedVersions": sorted(versions or {REVISION}),
+            "supportedVersions": [REVISION],
             "capabilities": {feature: {} for part, feature in _FEATURES.items() if part in used},
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": {SERVER_INFO: known[0] if known else {"name": "cassette", "version": "0"}},
+            "_meta": {SERVER_INFO: {"name": "cassette", "version": "0"}},
         }
         return {"result": result}
 
@@ -377,12 +328,20 @@ class Replay:
     def _drift(self, client: ReplayClient, request: Any, drift: Drift) -> None:
         self.drifts.append(drift)
         self._on_drift(drift)
-        error = {"code": DRIFTED, "message": f"Not as recorded: {drift.title}: {drift.reason}"}
+        error = {"code": REFUSED, "message": f"Not as recorded: {drift.title}: {drift.reason}"}
         self._reply(client, request, {"error": error})
 
     def _reply(self, client: ReplayClient, request: Any, made: JsonObject) -> None:
         reply: JsonObject = {"jsonrpc": "2.0", "id": request, **made}
         self._replies.append(ReplayMessage(client=client, message=reply, to=request, is_reply=True))
+
+
+def _first_round(entry: CassetteEntry) -> list[CassetteTurn]:
+    """Return the turns of an entry up to its first reply."""
+    replies = [
+        number for number, turn in enumerate(entry.turns, 1) if turn.client is None and _kind(turn.message) == "answer"
+    ]
+    return entry.turns[: min(replies, default=None)]
 
 
 def _kind(message: JsonObject) -> str:

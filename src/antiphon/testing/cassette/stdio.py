@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
-from antiphon.errors import CallFailed, Disconnected
+from antiphon.errors import Disconnected
 from antiphon.testing.cassette.format import CassetteTurn
 from antiphon.testing.cassette.placeholders import read_json
-from antiphon.testing.cassette.recording import Recording, RecordingFile
+from antiphon.testing.cassette.recording import Recording
 from antiphon.testing.cassette.replaying import Replay, ReplayClient
+from antiphon.testing.cassette.verifying import LiveServer
 from antiphon.transports.stdio_client import ChildLink, Process
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import encode
@@ -31,32 +32,28 @@ def replay_on_stdio(replay: Replay) -> None:
             continue
         try:
             for each in replay.answer(client, message):
-                sys.stdout.buffer.write(encode(each.to_jsonrpc()) + b"\n")
+                sys.stdout.buffer.write(encode(each.message) + b"\n")
             sys.stdout.buffer.flush()
         except OSError:
             return
 
 
-class LiveProcess:
-    """A LiveServer that is started, and spoken to on its standard streams.
+class LiveProcess(LiveServer):
+    """A server that is started, and spoken to on its standard streams.
 
     ``env`` is added to the environment of this process, which it gets.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        came: Callable[[CassetteTurn | CallFailed], None],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None) -> None:
+        super().__init__()
         self._child = ChildLink(command, env={**os.environ, **(env or {})}, cwd=cwd, on_stray_line=lambda _: None)
-        self._came = came
         self._process: Process | None = None
 
     async def open(self) -> None:
-        self._process = await self._child.start(lambda message: self._came(CassetteTurn(server=message)), self._came)
+        def receive(message: JsonObject) -> None:
+            self.inbox.put_nowait(CassetteTurn(server=message))
+
+        self._process = await self._child.start(receive, self.inbox.put_nowait)
 
     async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
         del headers
@@ -78,18 +75,18 @@ class StdioProxy:
         self,
         command: Sequence[str],
         recording: Recording,
-        file: RecordingFile,
+        path: str | os.PathLike[str],
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self._file = file
+        self._recording = recording
+        self._path = path
         self._connection = recording.connect()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._hung_up = False
         self._has_spoken = False
-        self._was_stopped = False
         try:
             self._server: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 -- the command that the user gave
                 command,
@@ -113,11 +110,9 @@ class StdioProxy:
         self._save()  # before the server ends: clients do not wait long before they kill
         code = self._stop()
         self._save()
-        if not self._has_spoken and (code > 0 or not self._hung_up):
+        if not self._has_spoken and (code != 0 or not self._hung_up):
             raise Disconnected(f"The server's process ended (exit code {code}) before it said anything")
-        if code >= 0:
-            return code
-        return 0 if self._was_stopped else 128 - code  # as a shell tells that a signal ended it
+        return code if code >= 0 else 128 - code  # as a shell tells that a signal ended it
 
     def _pass_to_server(self) -> None:
         assert self._server.stdin is not None
@@ -161,31 +156,30 @@ class StdioProxy:
         if message is not None:
             with self._lock:
                 record(message)
-                self._file.save_when_idle()
+                self._recording.save_when_idle(self._path)
 
     def _save(self) -> None:
         """Save, unless the server has said nothing: there may be an older recording in its place."""
         with self._lock:
             if self._has_spoken:
-                self._file.save()
+                self._recording.save(self._path)
 
     def _hang_up(self) -> None:
         self._hung_up = True
         self._ended.set()
 
     def _stop(self) -> int:
-        for number in (None, signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
-            if number is not None:
-                self._signal(number)
-            try:
-                # A server that closed its output, or whose input has ended, ends by itself.
-                return self._server.wait(GRACE if number is not None else 0.5)
-            except subprocess.TimeoutExpired:
-                continue
-        return -1
+        """Return the exit code of the server; 0 if it did not end by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._server.wait(0.5)  # its output or its input has ended
+        for number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+            self._signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._server.wait(GRACE)
+                break
+        return 0
 
     def _signal(self, number: int) -> None:
-        self._was_stopped = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.name == "posix":
                 os.killpg(self._server.pid, number)

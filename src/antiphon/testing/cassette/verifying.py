@@ -1,24 +1,31 @@
 """Verify a live server: send it the requests of a recording, and compare what comes back."""
 
 import asyncio
+import collections
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from antiphon.errors import CallFailed, Disconnected, PeerBroken
 from antiphon.testing.cassette.format import Cassette, CassetteBroken, CassetteEntry, CassetteTurn, Party
-from antiphon.testing.cassette.patterns import Match, diff_of, without_call
-from antiphon.testing.cassette.placeholders import TIME, Bindings, Ref, filled, is_too_deep, meta_of, params_of, refs_in
+from antiphon.testing.cassette.matching import Match, diff_of
+from antiphon.testing.cassette.placeholders import (
+    TIME,
+    Bindings,
+    Ref,
+    filled,
+    is_too_deep,
+    meta_of,
+    params_of,
+    refs_in,
+    without_call,
+)
 from antiphon.testing.cassette.secrets import Redaction, header_secrets
 from antiphon.types import JsonObject
 from antiphon.wire.headers import encode_value
 from antiphon.wire.revisions import METHODS, PROTOCOL_VERSION
-
-_OF_A_CALL: Final = ("notifications/progress", "notifications/message")
-"""Notifications that belong to a call; others come at any time."""
-_SILENCE: Final = CassetteTurn()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,25 +42,25 @@ class NotStarted(Disconnected):
     """The server did not start, or did not answer the first request."""
 
 
-class LiveServer(Protocol):
-    """A connection to a server of any revision. It is made with a callback for all that comes in."""
-
-    async def open(self) -> None: ...
-
-    async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 Came: TypeAlias = CassetteTurn | CallFailed
-"""What comes in: a message, an HTTP response without one, or why nothing more comes."""
+"""What comes in: a message, or why nothing more comes."""
 
 
-class _Connection(NamedTuple):
-    """A live server, and what came from it."""
+class LiveServer:
+    """A connection to a server of any revision. ``inbox`` gets all that comes in."""
 
-    server: LiveServer
-    inbox: asyncio.Queue[Came]
+    def __init__(self) -> None:
+        self.inbox: asyncio.Queue[Came] = asyncio.Queue()
+
+    async def open(self) -> None:
+        """Connect."""
+
+    async def send(self, message: JsonObject, headers: Mapping[str, str]) -> None:
+        """Send a message; ``headers`` are for HTTP."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """End the connection."""
 
 
 class Verification:
@@ -62,34 +69,27 @@ class Verification:
     def __init__(
         self,
         cassette: Cassette,
-        connect: Callable[[Callable[[Came], None]], LiveServer],
+        connect: Callable[[], LiveServer],
         *,
         secrets: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = 10.0,
-        notifications: bool = True,
     ) -> None:
         self._cassette = cassette
         self._connect = connect
         self._timeout = timeout
-        self._notifications = notifications
-        self._servers: dict[str | None, _Connection] = {}
-        """By session."""
-        self._revisions: dict[str | None, str] = {}
+        self._server: LiveServer | None = None
+        self._revision: str | None = None
+        """The older revision that the server agreed to."""
         self._received_any = False
         self._bindings = Bindings()
         self._redaction = Redaction()
         self._sent_anyway = {name.lower() for name in headers or {}}
-        sent = self._secret_headers()
-        given = Redaction(sent).headers_in(headers or {}) | dict(secrets or {})
-        self._given = {
-            part: text
-            for name, value in given.items()
-            for part, text in (
-                header_secrets(name, value) if name in sent | self._sent_anyway else {name: value}
-            ).items()
-        }
+        self._given: dict[str, str] = {}
         """The secrets that were given, by name: a header's value has its parts beside it."""
+        sent = self._secret_headers()
+        for name, value in {**Redaction(sent).headers_in(headers or {}), **(secrets or {})}.items():
+            self._given |= header_secrets(name, value) if name in sent | self._sent_anyway else {name: value}
         self._learn({Ref("secret", name): value for name, value in self._given.items()})
         self._check_secrets(sent)
 
@@ -104,27 +104,29 @@ class Verification:
                     reason = str(fault) if isinstance(fault, Disconnected) else "The server sent what is no message"
                     if not self._received_any:
                         raise NotStarted(reason) from None
-                    if entry.session in self._servers:
-                        await self._servers.pop(entry.session).server.close()
+                    await self._close()
                     yield Verdict(number=number, title=entry.title, status="differs", reason=reason)
         finally:
-            for connection in self._servers.values():
-                await connection.server.close()
+            await self._close()
+
+    async def _close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
 
     async def _verdict(self, number: int, entry: CassetteEntry) -> Verdict:
         why = _unverifiable(entry)
         if why is not None:
             return Verdict(number=number, title=entry.title, status="skipped", reason=why)
-        if entry.session not in self._servers:
-            inbox: asyncio.Queue[Came] = asyncio.Queue()
-            server = self._connect(inbox.put_nowait)
+        server = self._server
+        if server is None:
+            server = self._connect()
             await server.open()
-            self._servers[entry.session] = _Connection(server, inbox)
-        connection = self._servers[entry.session]
+            self._server = server
         request: Any = None
         for is_clients, turns in itertools.groupby(entry.turns, lambda turn: turn.client is not None):
             if not is_clients:
-                verdict = await self._compare(connection, number, entry, list(turns), request)
+                verdict = await self._compare(server, number, entry, list(turns), request)
                 if verdict is not None:
                     return verdict
                 continue
@@ -132,7 +134,7 @@ class Verification:
                 message = self._message(turn, number)
                 if "method" in message and "id" in message:
                     request = message["id"]
-                await connection.server.send(message, self._headers(turn, message, entry.session, number))
+                await server.send(message, self._headers(turn, message, number))
         return Verdict(number=number, title=entry.title, status="same")
 
     # --- what is sent ---------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ class Verification:
     def _party(self, turn: CassetteTurn) -> Party:
         return Party() if turn.party is None else self._cassette.clients[turn.party - 1]
 
-    def _headers(self, turn: CassetteTurn, message: JsonObject, session: str | None, number: int) -> dict[str, str]:
+    def _headers(self, turn: CassetteTurn, message: JsonObject, number: int) -> dict[str, str]:
         """Return what HTTP needs beside the message, without recorded secrets and without the caller's own headers."""
         party = self._party(turn)
         recorded = {**party.headers, **turn.headers}
@@ -167,8 +169,8 @@ class Verification:
             target = None if row is None or row.target is None else params_of(message).get(row.target)
             if isinstance(target, str):
                 headers["Mcp-Name"] = encode_value(target)
-        elif session in self._revisions or None in self._revisions:
-            headers["MCP-Protocol-Version"] = self._revisions.get(session) or self._revisions[None]
+        elif self._revision is not None:
+            headers["MCP-Protocol-Version"] = self._revision
         return headers
 
     # --- secrets --------------------------------------------------------------------------------------------------
@@ -188,110 +190,86 @@ class Verification:
 
     def _check_secrets(self, headers: set[str]) -> None:
         """Raise CassetteBroken for a secret that the client has to know: to send it, or because its header was sent."""
-        told = set(self._given)
-        for number, entry in enumerate(self._cassette.entries, 1):
-            for turn in entry.turns if _unverifiable(entry) is None else ():
-                repeated = [ref for ref in refs_in(turn.server) if ref.kind == "secret"]
-                told |= {ref.name for ref in repeated if ref.name.partition(".")[0] not in headers}
-                for ref in (*repeated, *refs_in([turn.client, self._party(turn).meta])):
-                    if ref.kind == "secret" and ref.name not in told:
-                        raise CassetteBroken(
-                            f"entry {number} ({entry.title}) has {ref}, which was not recorded:"
-                            f" give it with --secret {ref.name.partition('.')[0]}=VALUE"
-                        )
+        known = set(self._given)
+        turns = [
+            (number, entry, turn)
+            for number, entry in enumerate(self._cassette.entries, 1)
+            for turn in (entry.turns if _unverifiable(entry) is None else ())
+        ]
+        for number, entry, turn in turns:
+            for ref in refs_in([turn.message, self._party(turn).meta]):
+                if ref.kind != "secret" or ref.name in known:
+                    continue
+                name = ref.name.partition(".")[0]
+                if turn.client is not None or name in headers:
+                    raise CassetteBroken(
+                        f"entry {number} ({entry.title}) has {ref}, which was not recorded:"
+                        f" give it with --secret {name}=VALUE"
+                    )
+                known.add(ref.name)
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
     async def _compare(
-        self, connection: _Connection, number: int, entry: CassetteEntry, expected: list[CassetteTurn], request: Any
+        self, server: LiveServer, number: int, entry: CassetteEntry, turns: list[CassetteTurn], request: Any
     ) -> Verdict | None:
-        """Return None if what comes is what was recorded."""
-        came = await self._received(connection, expected, request)
-        if not self._notifications:
-            expected = [turn for turn in expected if not _is_notification(turn)]
-            came = [turn for turn in came if not _is_notification(turn)]
+        """Return None if the replies and questions that come are those that were recorded."""
+        expected = [turn for turn in turns if _kind(turn) != "notification"]
+        came = await self._received(server, expected, request)
         match = Match(self._bindings.known(number))
-        recorded, actual = [[_compared(turn) for turn in turns] for turns in (expected, came)]
+        recorded, actual = [[_compared(turn) for turn in sorted(each, key=_kind)] for each in (expected, came)]
         if match.fits(recorded, actual):
             self._learn(match.bound, number)
             self._bindings.time = (TIME.findall(msgspec.json.encode(actual).decode()) or [self._bindings.time])[-1]
-            result = actual[-1].get("result") if actual else None
+            result = actual[0].get("result") if actual else None
             if entry.turns[0].message.get("method") == "initialize" and isinstance(result, dict):
-                self._revisions[entry.session] = str(result.get("protocolVersion"))
+                self._revision = str(result.get("protocolVersion"))
             return None
         pairs = zip(match.shown(recorded, actual), actual, strict=True)
         shown = [self._redaction.masked(each, message) for each, message in pairs]
         diff = diff_of(recorded, shown, f"recorded in entry {number}", "came now")
-        reason = "the server did not answer in time" if came and came[-1] == _SILENCE else ""
+        reason = "the server did not answer in time" if len(came) < len(expected) else ""
         return Verdict(number=number, title=entry.title, status="differs", reason=reason, diff=diff)
 
-    async def _received(
-        self, connection: _Connection, expected: list[CassetteTurn], request: Any
-    ) -> list[CassetteTurn]:
-        """Return what the server sends up to its reply, or up to as many questions as it had."""
-        questions = sum(_is_question(turn.message) for turn in expected)
-        is_last = any("method" not in turn.message for turn in expected)
+    async def _received(self, server: LiveServer, expected: list[CassetteTurn], request: Any) -> list[CassetteTurn]:
+        """Return what the server sends until as many replies and questions have come, or one too many."""
+        missing = collections.Counter(map(_kind, expected))
         came: list[CassetteTurn] = []
         try:
             async with asyncio.timeout(self._timeout):
-                while is_last or questions > 0:
-                    turn = await connection.inbox.get()
+                while max(missing.values(), default=0) > 0 <= min(missing.values()):
+                    turn = await server.inbox.get()
                     if isinstance(turn, CallFailed):
                         raise turn
                     self._received_any = True
-                    message = turn.message
-                    if is_too_deep(message):
+                    if is_too_deep(turn.message):
                         raise PeerBroken("The server sent a message that is nested too deep")
-                    if await self._is_aside(connection.server, message, expected):
-                        continue
-                    came.append(turn)
-                    if "method" not in message and message.get("id") in (request, None):
-                        break
-                    questions -= _is_question(message)
-                    if not is_last and questions <= 0:
-                        break
+                    kind = _kind(turn)
+                    is_late = kind == "answer" and turn.message.get("id") not in (request, None)
+                    if kind != "notification" and not is_late:
+                        came.append(turn)
+                        missing[kind] -= 1
         except TimeoutError:
             if not self._received_any:
                 raise Disconnected(f"The server did not answer within {self._timeout:g} s") from None
-            came.append(_SILENCE)
         return came
-
-    async def _is_aside(self, server: LiveServer, message: JsonObject, expected: list[CassetteTurn]) -> bool:
-        """Return whether a message has nothing to do with the request; if it is a question, answer it as recorded."""
-        method = message.get("method")
-        if method is None or method in [turn.message.get("method") for turn in expected]:
-            return False
-        if "id" not in message:
-            return method not in _OF_A_CALL
-        for entry in self._cassette.entries:
-            answers = [turn.client for turn in entry.turns if turn.client is not None and "method" not in turn.client]
-            if answers and (entry.turns[0].server or {}).get("method") == method:
-                await server.send({"jsonrpc": "2.0", **answers[0], "id": message["id"]}, {})
-                return True
-        return False
 
 
 def _unverifiable(entry: CassetteEntry) -> str | None:
     """Return why an entry cannot be verified; None if it can."""
-    if entry.turns[0].client is None:
-        return "the server sent it on its own"
     is_answered = any(turn.client is None and "method" not in turn.message for turn in entry.turns)
-    return None if is_answered or "id" not in entry.turns[0].client else "no reply to it was recorded"
+    return None if is_answered or "id" not in entry.turns[0].message else "no reply to it was recorded"
 
 
 def _compared(turn: CassetteTurn) -> JsonObject:
-    """Return what is compared of a message, or of an HTTP response without one."""
+    """Return what is compared of a message."""
     made: JsonObject = without_call({name: value for name, value in turn.message.items() if name != "jsonrpc"})
     if turn.status is not None:
         made["(HTTP status)"] = turn.status
-    if turn.text is not None:
-        made["(HTTP body)"] = turn.text
     return made
 
 
-def _is_question(message: JsonObject) -> bool:
-    return "method" in message and "id" in message
-
-
-def _is_notification(turn: CassetteTurn) -> bool:
-    return "method" in turn.message and "id" not in turn.message
+def _kind(turn: CassetteTurn) -> str:
+    if "method" not in turn.message:
+        return "answer"
+    return "question" if "id" in turn.message else "notification"
