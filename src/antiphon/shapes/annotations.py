@@ -1,4 +1,4 @@
-"""Reads annotations (strings evaluated, local names found, wrappers removed) and docstrings."""
+"""Reads functions and annotations (strings evaluated, local names found, wrappers removed) and docstrings."""
 
 import functools
 import inspect
@@ -28,13 +28,36 @@ def hints_of(function: Callable[..., object]) -> dict[str, object]:
 
 def target_of(function: Callable[..., object]) -> Callable[..., object]:
     """Return the function whose annotations describe a call of `function`."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = _inner(function)
     if isinstance(function, type):
         return cast("Callable[..., object]", cast("Any", function).__init__)
     if inspect.isroutine(function):
         return function
     return type(function).__call__ if callable(function) else function
+
+
+def describe(function: Callable[..., object]) -> tuple[str | None, dict[str, str], str | None]:
+    """Return what the docstring says: the description, each argument, and the result."""
+    function = _inner(function)
+    if inspect.isroutine(function) or isinstance(function, type):
+        text = inspect.getdoc(function)
+    else:
+        text = inspect.getdoc(target_of(function)) or inspect.getdoc(type(function))
+    docstring = parsed(text)
+    return docstring.description, docstring.arguments, docstring.returns
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the function's name; of a partial, that of its function; of an object, that of its class."""
+    function = _inner(function)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _inner(function: Callable[..., object]) -> Callable[..., object]:
+    """Return the function inside `functools.partial`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def _hints_one_by_one(target: Callable[..., object]) -> dict[str, object]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from antiphon.shapes.mismatch import is_object
+from antiphon.shapes.schema_trees import is_object
 
 NUMERIC = frozenset({"gt", "ge", "lt", "le", "multiple_of"})
 SIZED = frozenset({"min_length", "max_length"})

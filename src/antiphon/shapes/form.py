@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from antiphon.shapes.annotations import peeled, type_name
 from antiphon.shapes.constraints import Facets, facets_of, integral, keywords
-from antiphon.shapes.form_schema import checked_definition, read_value
-from antiphon.shapes.mismatch import Mismatch, is_object, quoted
+from antiphon.shapes.form_fields import checked_definition, read_value
+from antiphon.shapes.mismatch import Mismatch, quoted
 from antiphon.shapes.records import MISSING, Record, is_foreign, is_model, read_foreign, record_of, schema_of_foreign
-from antiphon.shapes.schema_trees import Schema
+from antiphon.shapes.schema_trees import Schema, is_object
 from antiphon.shapes.translation import builtins_of
 
 

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import NODEFAULT, UNSET
 from msgspec.structs import replace
 
-from antiphon.shapes.annotations import bindings, class_hints, parsed, substituted, wrapper_name
-from antiphon.shapes.mismatch import Mismatch, is_array, is_object, path_text
-from antiphon.shapes.schema_trees import Schema, choices, references
+from antiphon.shapes.annotations import bindings, class_hints, parsed, peeled, substituted, wrapper_name
+from antiphon.shapes.constraints import facets_of
+from antiphon.shapes.mismatch import Mismatch, path_text
+from antiphon.shapes.schema_trees import Schema, choices, is_array, is_object, references
 
 # --- types that pydantic converts, if the user has loaded it; nothing here imports it ---
 
@@ -130,12 +131,19 @@ _EMPTY: tuple[Callable[[], object], ...] = (list, dict, set, tuple, frozenset)
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a record, or a parameter of a function."""
+
     name: str
     wire: str
     annotation: object
     default: object = MISSING
     factory: Callable[[], object] | None = None
     required: bool
+
+    @property
+    def description(self) -> str | None:
+        _, metadata = peeled(self.annotation)
+        return facets_of(metadata).notes.get("description")
 
     def plain(self) -> object:
         """Return the default if it is known without calling a user's factory, else MISSING."""
