@@ -21,7 +21,7 @@ from antiphon.server.dispatch import Service
 from antiphon.testing.answer_values import message_of
 from antiphon.testing.answers import Script
 from antiphon.testing.replay_observer import STEPS, Effect, Observer, Sighting, place_of
-from antiphon.testing.servers import Instances, ServerUnderTest, instances
+from antiphon.testing.servers import Instances, ServerUnderTest, instances, is_here
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import METHODS
 
@@ -124,7 +124,7 @@ async def check_replay_safety(
     script = answers if isinstance(answers, Script) else Script(answers)
     effects = list(effects)
     known = app if isinstance(app, ServerUnderTest) else ServerUnderTest(target=app)
-    if effects and not known.is_here:
+    if effects and not is_here(known):
         raise ValueError("Effects can be watched in a Server of this process alone, not behind a URL or a command")
     async with instances(known, script, STEPS) as server:
         function = None if server.service is None else _function(server.service, method, params)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -59,12 +59,6 @@ class ServerUnderTest(msgspec.Struct, frozen=True, kw_only=True):
     cassette: Path | None = None
     """A recording that answers instead of the server; if there is no such file, it is made."""
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the target is a Server of this process, or a function that makes one."""
-        target = _served(self.target)
-        return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
-
     def link(self) -> Link:
         """Return a link, not yet open."""
         if self.cassette is not None and self.cassette.exists():
@@ -78,7 +72,7 @@ class ServerUnderTest(msgspec.Struct, frozen=True, kw_only=True):
         self, *, patience: float = eras.PROBING, on_stray_line: Callable[[str], None] | None = None
     ) -> Link:
         """Return a link to one instance, which nothing records. A command inherits the variables of this process."""
-        target = self.instance().target
+        target = instance_of(self).target
         return eras.connect(
             target,
             headers=self.headers,
@@ -91,33 +85,10 @@ class ServerUnderTest(msgspec.Struct, frozen=True, kw_only=True):
             on_stray_line=on_stray_line,
         )
 
-    def instance(self) -> Self:
-        """Return one instance. Only a function makes one now: any other target is what it is."""
-        return self._with(_made(self.target)) if self.is_here else self
-
-    def fresh(self) -> Callable[[], Self]:
-        """Return what makes other instances like this one; raise NoFreshInstance if there is no way.
-
-        A function is called again, the module of a Server imported again, and a command started again.
-        """
-        target = _served(self.target)
-        if isinstance(target, Service):
-            module, name = _origin(target)
-            return lambda: self._with(_imported_anew(module, name))
-        if isinstance(target, Link) or str(target).startswith(("http://", "https://")):
-            raise NoFreshInstance(
-                f"There is no way to make another instance of {target!r}, which was not started here."
-                " Give an app, a function that makes one, or a command instead."
-            )
-        return self.instance
-
-    def _with(self, target: object) -> Self:
-        return msgspec.structs.replace(self, target=target)
-
     def _rotating(self) -> Callable[[], Link]:
         """Return what makes links to fresh instances, all of which have one key."""
         try:
-            key, fresh = shared_key(), self.fresh()
+            key, fresh = shared_key(), fresh_of(self)
         except NoFreshInstance as fault:
             raise NoFreshInstance(f"rotate starts its server afresh for each request. {fault}") from None
 
@@ -173,6 +144,34 @@ def environment(variables: Mapping[str, str]) -> Generator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def is_here(known: ServerUnderTest) -> bool:
+    """Return whether the target is a Server of this process, or a function that makes one."""
+    target = _served(known.target)
+    return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
+
+
+def instance_of(known: ServerUnderTest) -> ServerUnderTest:
+    """Return the same for one instance. Only a function makes it now: any other target is what it is."""
+    return msgspec.structs.replace(known, target=_made(known.target)) if is_here(known) else known
+
+
+def fresh_of(known: ServerUnderTest) -> Callable[[], ServerUnderTest]:
+    """Return what makes other instances of the same server; raise NoFreshInstance if there is no way.
+
+    A function is called again, the module of a Server imported again, and a command started again.
+    """
+    target = _served(known.target)
+    if isinstance(target, Service):
+        module, name = _origin(target)
+        return lambda: msgspec.structs.replace(known, target=_imported_anew(module, name))
+    if isinstance(target, Link) or str(target).startswith(("http://", "https://")):
+        raise NoFreshInstance(
+            f"There is no way to make another instance of {target!r}, which was not started here."
+            " Give an app, a function that makes one, or a command instead."
+        )
+    return lambda: instance_of(known)
 
 
 def _made(target: object) -> Service:
@@ -281,10 +280,10 @@ async def instances(known: ServerUnderTest, script: Script, observer: StepObserv
     known = msgspec.structs.replace(known, era=REVISION, env={**shared_key(), **(known.env or {})})
     fresh, note = None, ""
     try:
-        fresh = known.fresh()
+        fresh = fresh_of(known)
     except NoFreshInstance as fault:
         note = f"Not run on a fresh instance. {fault}"
-    first = known.instance()
+    first = instance_of(known)
     service = first.target if isinstance(first.target, Service) else None
     with ExitStack() as rehearsals:
 
