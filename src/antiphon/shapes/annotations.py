@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 # By name, since typing_extensions has its own on older Pythons.
 _WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "ClassVar"})
 
@@ -148,6 +150,32 @@ def peeled(annotation: Any) -> tuple[Any, tuple[object, ...]]:
             annotation = _alias_value(annotation)
         else:
             return annotation, metadata
+
+
+def remembered(make: F) -> F:
+    """Keep what a function makes of a type, unless that cannot be hashed or is long."""
+
+    # The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
+    @functools.lru_cache(maxsize=1024)
+    def kept(type_: object, _text: str, **options: object) -> object:
+        return make(type_, **options)
+
+    @functools.wraps(make)
+    def known(type_: object, **options: object) -> object:
+        if isinstance(type_, type):
+            return kept(type_, "", **options)
+        try:
+            hash(type_)
+        except TypeError:  # a list of options, or an `Annotated` with a list in its metadata
+            return make(type_, **options)
+        text = repr(type_)
+        return kept(type_, text, **options) if len(text) <= _LONGEST else make(type_, **options)
+
+    return cast("F", known)
+
+
+_LONGEST = 1000
+"""Characters of a type that is kept: options that a handler has found may be many, and never come again."""
 
 
 def type_name(type_: object) -> str:

@@ -1,9 +1,7 @@
 """Types as forms: the restricted schema that the protocol allows, and the typed value of an answer."""
 
-import collections.abc
 import datetime as dt
 import enum
-import functools
 import re
 import types
 import typing
@@ -13,13 +11,13 @@ from typing import Any, Literal, Union, cast
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.shapes.annotations import peeled, type_name
+from antiphon.shapes.annotations import peeled, remembered, type_name
 from antiphon.shapes.constraints import Facets, facets_of, integral, keywords
 from antiphon.shapes.form_fields import checked_definition, read_value
 from antiphon.shapes.mismatch import Mismatch, quoted
 from antiphon.shapes.records import MISSING, Record, is_foreign, is_model, read_foreign, record_of, schema_of_foreign
 from antiphon.shapes.schema_trees import Schema, is_object
-from antiphon.shapes.translation import builtins_of
+from antiphon.shapes.translation import ARRAYS, builtins_of
 
 
 class Several:
@@ -73,15 +71,7 @@ _KINDS: dict[Any, Kind] = {
         lambda text: dt.datetime.fromisoformat(text.upper()),
     ),
 }
-_MANY: dict[Any, Callable[[list[Any]], object]] = {
-    list: list,
-    set: set,
-    frozenset: frozenset,
-    tuple: tuple,
-    collections.abc.Sequence: list,
-    collections.abc.Collection: list,
-    collections.abc.Set: set,
-}
+_MANY: dict[Any, Callable[[list[Any]], object]] = {**ARRAYS, tuple: tuple}
 _WORDS = {
     "pattern": "a pattern",
     "multiple_of": "'multiple of'",
@@ -325,32 +315,12 @@ def _converted(item: FormField, value: object) -> object:
         raise problem.within(item.wire) from None
 
 
-def form_of(shape: object, *, field: str = "value") -> Form:
+@remembered
+def form_of(shape: Any, *, field: str = "value") -> Form:
     """Return the form that asks for a shape; raise TypeError naming the field if a form cannot ask for it.
 
     A scalar, an enum or a list of options becomes one field called `field`.
     """
-    if isinstance(shape, type):
-        return _known(shape, "", field)
-    try:
-        hash(shape)
-    except TypeError:
-        return _form(shape, field)
-    # The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
-    text = repr(shape)
-    return _known(shape, text, field) if len(text) <= _SHORT else _form(shape, field)
-
-
-_SHORT = 1000
-"""Characters of a shape that is kept: options that a handler has found may be many, and never come again."""
-
-
-@functools.lru_cache(maxsize=1024)
-def _known(shape: object, _text: str, field: str) -> Form:
-    return _form(shape, field)
-
-
-def _form(shape: Any, field: str) -> Form:
     if is_object(shape):
         return _raw(shape, field)
     inner, _, _ = opened(shape)

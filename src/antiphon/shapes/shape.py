@@ -10,11 +10,11 @@ import msgspec
 from msgspec import ValidationError, convert
 from msgspec.structs import asdict
 
-from antiphon.shapes.annotations import describe, hints_of, name_of, peeled, type_name
+from antiphon.shapes.annotations import describe, hints_of, name_of, peeled, remembered, type_name
 from antiphon.shapes.constraints import facets_of
 from antiphon.shapes.mismatch import Mismatch
 from antiphon.shapes.readers import TypeReader, read_strictly
-from antiphon.shapes.records import MISSING, Field
+from antiphon.shapes.records import MISSING, Field, field
 from antiphon.shapes.schema_trees import Schema, every, is_array, is_object
 from antiphon.shapes.translation import Translation, Walk, convertible, encoded, object_schema, settled
 from antiphon.shapes.validation import Validator, check_bounds
@@ -84,25 +84,12 @@ def encode(value: object) -> bytes:
         raise Mismatch(f"not JSON: {problem}") from problem
 
 
+@remembered
 def shape_of(type_: object, *, output: bool = False) -> Shape:
     """Return the shape of a type; raise TypeError naming the type if JSON Schema cannot express it.
 
     With `output` the schema describes what `write` returns, where pydantic writes other values than it reads.
     """
-    try:
-        hash(type_)
-    except TypeError:  # an `Annotated` with a list in its metadata
-        return _shape(type_, output)
-    return _known(type_, repr(type_), output)
-
-
-# The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
-@functools.lru_cache(maxsize=1024)
-def _known(type_: object, _text: str, output: bool) -> Shape:
-    return _shape(type_, output)
-
-
-def _shape(type_: object, output: bool) -> Shape:
     return Shape(type_, *settled(lambda walk: walk.translate(type_), output=output))
 
 
@@ -268,7 +255,7 @@ def _parameter(item: inspect.Parameter, annotation: Any, told: str | None) -> Fi
         default = next((found for it in metadata if (found := _field_default(it)) is not MISSING), MISSING)
     if told and "description" not in facets_of(metadata).notes:
         annotation = Annotated[inner, *metadata, told]
-    return Field(name=item.name, wire=item.name, annotation=annotation, default=default, required=default is MISSING)
+    return field(item.name, annotation, default)
 
 
 def _is_field_info(value: object) -> bool:

@@ -80,7 +80,7 @@ _SCALARS: dict[Any, Schema] = {
 # RFC 3339 requires an offset. In an input schema the format is a hint; in an output schema it would be a promise that
 # naive values break.
 _CLOCK: dict[Any, str] = {dt.datetime: "date-time", dt.time: "time"}
-_ARRAYS: dict[Any, Any] = {
+ARRAYS: dict[Any, Any] = {
     list: list,
     set: set,
     frozenset: frozenset,
@@ -98,7 +98,7 @@ _TAKES: dict[Any, frozenset[str]] = {
     float: NUMERIC,
     str: TEXTUAL,
     **dict.fromkeys(_CLOCK, frozenset({"tz"})),
-    **dict.fromkeys((bytes, bytearray, *_ARRAYS, *_OBJECTS), SIZED),
+    **dict.fromkeys((bytes, bytearray, *ARRAYS, *_OBJECTS), SIZED),
 }
 
 
@@ -188,7 +188,7 @@ class Walk:
             return self._tuple(type_)
         if origin in _OBJECTS:
             return self._object(*(typing.get_args(type_) or (Any, Any)))
-        if origin in _ARRAYS:
+        if origin in ARRAYS:
             return self._array(origin, *(typing.get_args(type_) or (Any,)))
         if isinstance(origin, type):
             return self._class(type_, origin)
@@ -238,7 +238,7 @@ class Walk:
         schema: Schema = {"type": "array"}
         if item.schema:
             schema["items"] = item.schema
-        kind = _ARRAYS[origin]
+        kind = ARRAYS[origin]
         if kind is not list:
             schema["uniqueItems"] = True
         return Translation(
