@@ -41,6 +41,8 @@ _NOT_YOURS: Final = (
         for name in ("stdlib", "platstdlib", "purelib", "platlib")
     },
 )
+_SITE_PACKAGES: Final = f"{os.sep}site-packages{os.sep}"
+"""An environment may hold the packages of another one as well."""
 _seen: ContextVar["tuple[Observer, list[Sighting]] | None"] = ContextVar("seen", default=None)
 
 
@@ -319,7 +321,8 @@ class Observer:
         if file.startswith("<"):
             return False
         path = _resolved(file)
-        return path.startswith(self._yours) or not path.startswith(_NOT_YOURS)
+        is_installed = path.startswith(_NOT_YOURS) or _SITE_PACKAGES in path
+        return path.startswith(self._yours) or not is_installed
 
 
 @functools.lru_cache(maxsize=1000)
