@@ -15,7 +15,16 @@ from antiphon.shapes.annotations import peeled, remembered, type_name
 from antiphon.shapes.constraints import Facets, facets_of, integral, keywords
 from antiphon.shapes.form_fields import checked_definition, read_value
 from antiphon.shapes.mismatch import Mismatch, quoted
-from antiphon.shapes.records import MISSING, Record, is_foreign, is_model, read_foreign, record_of, schema_of_foreign
+from antiphon.shapes.records import (
+    MISSING,
+    Field,
+    Record,
+    is_foreign,
+    is_model,
+    read_foreign,
+    record_of,
+    schema_of_foreign,
+)
 from antiphon.shapes.schema_trees import Schema, is_object
 from antiphon.shapes.translation import ARRAYS, builtins_of
 
@@ -80,12 +89,10 @@ _WORDS = {
 }
 
 
-def field_of(
-    name: str, annotation: Any, *, wire: str | None = None, required: bool = True, default: object = MISSING
-) -> FormField:
-    """Return the field for a type; raise TypeError naming it if a form cannot have such a field."""
-    wire = wire or name
-    inner, metadata, nullable = opened(annotation)
+def field_of(item: Field) -> FormField:
+    """Return the field of a form for one of a record; raise TypeError naming it if a form cannot have such a field."""
+    wire, default = item.wire, item.plain()
+    inner, metadata, nullable = opened(item.annotation)
     facets = facets_of(metadata)
     kind = _kind(inner)
     if kind is None:
@@ -95,7 +102,8 @@ def field_of(
     if default is not MISSING and default is not None:
         schema["default"] = kind.revert(default)
     definition = checked_definition(wire, schema)
-    return FormField(name, wire, definition, kind.convert, required=required and not nullable, nullable=nullable)
+    required = item.required and not nullable
+    return FormField(item.name, wire, definition, kind.convert, required=required, nullable=nullable)
 
 
 def opened(annotation: Any) -> tuple[Any, tuple[object, ...], bool]:
@@ -328,14 +336,16 @@ def form_of(shape: Any, *, field: str = "value") -> Form:
     if record is not None:
         return _record(record)
     name = _snake(inner.__name__) if isinstance(inner, type) and issubclass(inner, enum.Enum) else field
-    return Form(name, [field_of(field, shape)], lambda values: values.get(field), bare=True)
+    return Form(
+        name,
+        [field_of(Field(name=field, wire=field, annotation=shape, required=True))],
+        lambda values: values.get(field),
+        bare=True,
+    )
 
 
 def _record(record: Record) -> Form:
-    fields = [
-        field_of(field.name, field.annotation, wire=field.wire, required=field.required, default=field.plain())
-        for field in record.fields
-    ]
+    fields = [field_of(field) for field in record.fields]
     wires = {item.name: item.wire for item in fields}
 
     def build(values: dict[str, Any]) -> object:

@@ -18,21 +18,6 @@ from antiphon.rounds.loop import retry
 from antiphon.testing.answer_values import AnswerUnfit, Supply, again, response_to
 from antiphon.types import Accepted, JsonObject
 
-__all__ = [
-    "DEFAULT_MAX_ROUNDS",
-    "AnswerMissing",
-    "Dialect",
-    "HalfShaped",
-    "InputRequest",
-    "InputRequiredResult",
-    "InputResponseFixture",
-    "build_retry_params",
-    "collect_responses",
-    "recognize_input_required",
-    "run_chain",
-    "run_chain_async",
-]
-
 DEFAULT_MAX_ROUNDS = 5
 """How many times a call is answered before it fails with RoundsExceeded."""
 
