@@ -336,12 +336,8 @@ def form_of(shape: Any, *, field: str = "value") -> Form:
     if record is not None:
         return _record(record)
     name = _snake(inner.__name__) if isinstance(inner, type) and issubclass(inner, enum.Enum) else field
-    return Form(
-        name,
-        [field_of(Field(name=field, wire=field, annotation=shape, required=True))],
-        lambda values: values.get(field),
-        bare=True,
-    )
+    only = field_of(Field(name=field, wire=field, annotation=shape, required=True))
+    return Form(name, [only], lambda values: values.get(field), bare=True)
 
 
 def _record(record: Record) -> Form:
