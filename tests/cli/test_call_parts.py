@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from antiphon.cli.forms import read
 from antiphon.escaping import line, visible
 from antiphon.inbox.locations import read_location
-from antiphon.shapes.prompt import fields_of
+from antiphon.shapes.form_fields import fields_of
 
 # --- URLs
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.shapes import Mismatch, raw_shape
-from antiphon.shapes.schema import Shape
+from antiphon.shapes.shape import Shape
 from examples import examples
 
 SCHEMA: dict[str, Any] = {

@@ -13,7 +13,7 @@ from antiphon import Client, Context, Seal, Server, SQLiteStore
 from antiphon.errors import RoundsExceeded
 from antiphon.testing import AnswerUnscripted, McpClient, NoFreshInstance, Script, ServerUnderTest, check_replay_safety
 from antiphon.testing.replay_observer import Observer, named
-from antiphon.testing.servers import maker
+from antiphon.testing.servers import fresh_of
 from testing import desk, till
 
 YES = {"confirm": True, "confirm-2": True}
@@ -374,7 +374,7 @@ async def test_several_checks_at_a_time_do_not_disturb_each_other():
 
 def test_a_fresh_instance_has_its_own_memory_and_leaves_the_old_one_alone():
     till.opened["count"] = 3
-    other = maker(till.app)()
+    other = fresh_of(ServerUnderTest(target=till.app))().target
     assert other is not till.app
     assert len(list(other.functions())) == len(list(till.app.functions()))
     assert sys.modules["testing.till"] is till
@@ -394,7 +394,7 @@ def test_a_package_is_imported_anew_as_a_whole(tmp_path, monkeypatch):
     from bakery_of_tests import tools
     from bakery_of_tests.app import app
 
-    other = maker(app)()
+    other = fresh_of(ServerUnderTest(target=app))().target
     assert other is not app
     assert list(other._tools) == ["bake"]
     assert sys.modules["bakery_of_tests.tools"] is tools

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from antiphon.shapes import Mismatch, raw_shape
-from antiphon.shapes.mismatch import quoted, schemas_at
+from antiphon.shapes.mismatch import quoted
+from antiphon.shapes.schema_trees import schemas_at
 from antiphon.types import JsonObject, PromptArgument
 
 TRUE: Final = frozenset({"true", "yes", "on", "1"})

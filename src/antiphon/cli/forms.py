@@ -13,7 +13,7 @@ from prompt_toolkit.layout.screen import Char
 
 from antiphon.cli.arguments import convert
 from antiphon.escaping import visible
-from antiphon.shapes.prompt import PromptField
+from antiphon.shapes.form_fields import PromptField
 
 
 def read(field: PromptField, text: str) -> Any:

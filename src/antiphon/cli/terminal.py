@@ -19,7 +19,7 @@ from antiphon.client.answers import ElicitAnswer, Elicitation, SampleRequest, fi
 from antiphon.errors import CannotAnswer
 from antiphon.escaping import line, visible
 from antiphon.inbox.locations import Location, read_location
-from antiphon.shapes.prompt import PromptField, fields_of
+from antiphon.shapes.form_fields import PromptField, fields_of
 from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject
 from antiphon.types import Text as TextBlock
 

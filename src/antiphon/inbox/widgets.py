@@ -16,7 +16,7 @@ import msgspec
 from antiphon.errors import CannotAnswer
 from antiphon.escaping import fitted, line, shortened, visible
 from antiphon.inbox.locations import read_location
-from antiphon.shapes.prompt import PromptField, fields_of
+from antiphon.shapes.form_fields import PromptField, fields_of
 from antiphon.types import JsonObject
 
 Sent: TypeAlias = Mapping[str, list[str]]

@@ -102,7 +102,7 @@ def _ttl(result: JsonObject) -> float | None:
     return ttl if isinstance(ttl, int | float) and 0 < ttl < 1e10 else None
 
 
-def retry(params: JsonObject, state: str | None, responses: JsonObject | None) -> JsonObject:
+def retry(params: JsonObject, state: str | None, responses: JsonObject | list[JsonObject] | None) -> JsonObject:
     """Return the parameters of the next leg: the same call, the answers, and the unchanged token, if there is one."""
     again = dict(params)
     again.pop("inputResponses", None)

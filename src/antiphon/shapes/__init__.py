@@ -1,12 +1,11 @@
 """Python types <-> JSON Schema <-> validated values."""
 
-from antiphon.shapes.annotations import hints_of
+from antiphon.shapes.annotations import describe, hints_of, name_of
 from antiphon.shapes.constraints import Email, Format, Header, Url
 from antiphon.shapes.form import Form, Several, form_of
 from antiphon.shapes.mismatch import Mismatch
 from antiphon.shapes.records import MISSING
-from antiphon.shapes.schema import Shape, raw_shape, shape_of
-from antiphon.shapes.signature import Parameter, Signature, describe, name_of, signature_of
+from antiphon.shapes.shape import Shape, Signature, raw_shape, shape_of, signature_of
 
 __all__ = [
     "MISSING",
@@ -15,7 +14,6 @@ __all__ = [
     "Format",
     "Header",
     "Mismatch",
-    "Parameter",
     "Several",
     "Shape",
     "Signature",

@@ -1,4 +1,4 @@
-"""Reads annotations (strings evaluated, local names found, wrappers removed) and docstrings."""
+"""Reads functions and annotations (strings evaluated, local names found, wrappers removed) and docstrings."""
 
 import functools
 import inspect
@@ -9,6 +9,8 @@ from dataclasses import InitVar
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # By name, since typing_extensions has its own on older Pythons.
 _WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "ClassVar"})
@@ -28,13 +30,36 @@ def hints_of(function: Callable[..., object]) -> dict[str, object]:
 
 def target_of(function: Callable[..., object]) -> Callable[..., object]:
     """Return the function whose annotations describe a call of `function`."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = _inner(function)
     if isinstance(function, type):
         return cast("Callable[..., object]", cast("Any", function).__init__)
     if inspect.isroutine(function):
         return function
     return type(function).__call__ if callable(function) else function
+
+
+def describe(function: Callable[..., object]) -> tuple[str | None, dict[str, str], str | None]:
+    """Return what the docstring says: the description, each argument, and the result."""
+    function = _inner(function)
+    if inspect.isroutine(function) or isinstance(function, type):
+        text = inspect.getdoc(function)
+    else:
+        text = inspect.getdoc(target_of(function)) or inspect.getdoc(type(function))
+    docstring = parsed(text)
+    return docstring.description, docstring.arguments, docstring.returns
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the function's name; of a partial, that of its function; of an object, that of its class."""
+    function = _inner(function)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _inner(function: Callable[..., object]) -> Callable[..., object]:
+    """Return the function inside `functools.partial`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def _hints_one_by_one(target: Callable[..., object]) -> dict[str, object]:
@@ -125,6 +150,32 @@ def peeled(annotation: Any) -> tuple[Any, tuple[object, ...]]:
             annotation = _alias_value(annotation)
         else:
             return annotation, metadata
+
+
+def remembered(make: F) -> F:
+    """Keep what a function makes of a type, unless that cannot be hashed or is long."""
+
+    # The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
+    @functools.lru_cache(maxsize=1024)
+    def kept(type_: object, _text: str, **options: object) -> object:
+        return make(type_, **options)
+
+    @functools.wraps(make)
+    def known(type_: object, **options: object) -> object:
+        if isinstance(type_, type):
+            return kept(type_, "", **options)
+        try:
+            hash(type_)
+        except TypeError:  # a list of options, or an `Annotated` with a list in its metadata
+            return make(type_, **options)
+        text = repr(type_)
+        return kept(type_, text, **options) if len(text) <= _LONGEST else make(type_, **options)
+
+    return cast("F", known)
+
+
+_LONGEST = 1000
+"""Characters of a type that is kept: options that a handler has found may be many, and never come again."""
 
 
 def type_name(type_: object) -> str:

@@ -6,13 +6,14 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from antiphon.shapes.mismatch import is_object
+from antiphon.shapes.schema_trees import is_object
 
 NUMERIC = frozenset({"gt", "ge", "lt", "le", "multiple_of"})
 SIZED = frozenset({"min_length", "max_length"})
@@ -124,44 +125,32 @@ def problem_with(name: FormatName, text: str) -> str | None:
     return None if fits else f"expected {expected}"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Header:
     """Mirrors an argument into the HTTP header `Mcp-Param-{name}` (server/tools, x-mcp-header)."""
 
-    __slots__ = ("name",)
+    name: str
 
-    def __init__(self, name: str) -> None:
-        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-            raise ValueError(f"{name!r} is not an HTTP field name: use letters, digits and -")
-        self.name = name
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", self.name):
+            raise ValueError(f"{self.name!r} is not an HTTP field name: use letters, digits and -")
 
     def __repr__(self) -> str:
         return f"Header({self.name!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Header) and other.name == self.name
 
-    def __hash__(self) -> int:
-        return hash((Header, self.name))
-
-
+@dataclass(frozen=True, slots=True, repr=False)
 class Format:
     """A string in one of the formats a form can ask for."""
 
-    __slots__ = ("name",)
+    name: FormatName
 
-    def __init__(self, name: FormatName) -> None:
-        if name not in FORMATS:
-            raise ValueError(f"unknown format {name!r}: expected one of {', '.join(FORMATS)}")
-        self.name: FormatName = name
+    def __post_init__(self) -> None:
+        if self.name not in FORMATS:
+            raise ValueError(f"unknown format {self.name!r}: expected one of {', '.join(FORMATS)}")
 
     def __repr__(self) -> str:
         return f"Format({self.name!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Format) and other.name == self.name
-
-    def __hash__(self) -> int:
-        return hash((Format, self.name))
 
 
 Email = Annotated[str, Format("email")]

@@ -1,9 +1,7 @@
 """Types as forms: the restricted schema that the protocol allows, and the typed value of an answer."""
 
-import collections.abc
 import datetime as dt
 import enum
-import functools
 import re
 import types
 import typing
@@ -13,13 +11,22 @@ from typing import Any, Literal, Union, cast
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.shapes.annotations import peeled, type_name
+from antiphon.shapes.annotations import peeled, remembered, type_name
 from antiphon.shapes.constraints import Facets, facets_of, integral, keywords
-from antiphon.shapes.form_schema import checked_definition, read_value
-from antiphon.shapes.mismatch import Mismatch, is_object, quoted
-from antiphon.shapes.records import MISSING, Record, is_foreign, is_model, read_foreign, record_of, schema_of_foreign
-from antiphon.shapes.schema_trees import Schema
-from antiphon.shapes.translation import builtins_of
+from antiphon.shapes.form_fields import checked_definition, read_value
+from antiphon.shapes.mismatch import Mismatch, quoted
+from antiphon.shapes.records import (
+    MISSING,
+    Field,
+    Record,
+    is_foreign,
+    is_model,
+    read_foreign,
+    record_of,
+    schema_of_foreign,
+)
+from antiphon.shapes.schema_trees import Schema, is_object
+from antiphon.shapes.translation import ARRAYS, builtins_of
 
 
 class Several:
@@ -73,15 +80,7 @@ _KINDS: dict[Any, Kind] = {
         lambda text: dt.datetime.fromisoformat(text.upper()),
     ),
 }
-_MANY: dict[Any, Callable[[list[Any]], object]] = {
-    list: list,
-    set: set,
-    frozenset: frozenset,
-    tuple: tuple,
-    collections.abc.Sequence: list,
-    collections.abc.Collection: list,
-    collections.abc.Set: set,
-}
+_MANY: dict[Any, Callable[[list[Any]], object]] = {**ARRAYS, tuple: tuple}
 _WORDS = {
     "pattern": "a pattern",
     "multiple_of": "'multiple of'",
@@ -90,12 +89,10 @@ _WORDS = {
 }
 
 
-def field_of(
-    name: str, annotation: Any, *, wire: str | None = None, required: bool = True, default: object = MISSING
-) -> FormField:
-    """Return the field for a type; raise TypeError naming it if a form cannot have such a field."""
-    wire = wire or name
-    inner, metadata, nullable = opened(annotation)
+def field_of(item: Field) -> FormField:
+    """Return the field of a form for one of a record; raise TypeError naming it if a form cannot have such a field."""
+    wire, default = item.wire, item.plain()
+    inner, metadata, nullable = opened(item.annotation)
     facets = facets_of(metadata)
     kind = _kind(inner)
     if kind is None:
@@ -105,7 +102,8 @@ def field_of(
     if default is not MISSING and default is not None:
         schema["default"] = kind.revert(default)
     definition = checked_definition(wire, schema)
-    return FormField(name, wire, definition, kind.convert, required=required and not nullable, nullable=nullable)
+    required = item.required and not nullable
+    return FormField(item.name, wire, definition, kind.convert, required=required, nullable=nullable)
 
 
 def opened(annotation: Any) -> tuple[Any, tuple[object, ...], bool]:
@@ -325,32 +323,12 @@ def _converted(item: FormField, value: object) -> object:
         raise problem.within(item.wire) from None
 
 
-def form_of(shape: object, *, field: str = "value") -> Form:
+@remembered
+def form_of(shape: Any, *, field: str = "value") -> Form:
     """Return the form that asks for a shape; raise TypeError naming the field if a form cannot ask for it.
 
     A scalar, an enum or a list of options becomes one field called `field`.
     """
-    if isinstance(shape, type):
-        return _known(shape, "", field)
-    try:
-        hash(shape)
-    except TypeError:
-        return _form(shape, field)
-    # The text is part of the key: Literal["a", "b"] equals Literal["b", "a"], but its options are in another order.
-    text = repr(shape)
-    return _known(shape, text, field) if len(text) <= _SHORT else _form(shape, field)
-
-
-_SHORT = 1000
-"""Characters of a shape that is kept: options that a handler has found may be many, and never come again."""
-
-
-@functools.lru_cache(maxsize=1024)
-def _known(shape: object, _text: str, field: str) -> Form:
-    return _form(shape, field)
-
-
-def _form(shape: Any, field: str) -> Form:
     if is_object(shape):
         return _raw(shape, field)
     inner, _, _ = opened(shape)
@@ -358,14 +336,12 @@ def _form(shape: Any, field: str) -> Form:
     if record is not None:
         return _record(record)
     name = _snake(inner.__name__) if isinstance(inner, type) and issubclass(inner, enum.Enum) else field
-    return Form(name, [field_of(field, shape)], lambda values: values.get(field), bare=True)
+    only = field_of(Field(name=field, wire=field, annotation=shape, required=True))
+    return Form(name, [only], lambda values: values.get(field), bare=True)
 
 
 def _record(record: Record) -> Form:
-    fields = [
-        field_of(field.name, field.annotation, wire=field.wire, required=field.required, default=field.plain())
-        for field in record.fields
-    ]
+    fields = [field_of(field) for field in record.fields]
     wires = {item.name: item.wire for item in fields}
 
     def build(values: dict[str, Any]) -> object:

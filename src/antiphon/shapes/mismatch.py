@@ -2,22 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard, cast
-from urllib.parse import unquote
+from typing import Any, cast
 
 from msgspec import ValidationError
 
-
-def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)
-
-
-def is_array(value: object) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
-
-
-Step = str | int | None
-"""A key, an index, or None for a value of an object whose key msgspec does not name."""
+from antiphon.shapes.schema_trees import Step, is_array, is_object, schemas_at
 
 
 class Mismatch(ValueError):
@@ -242,47 +231,3 @@ def _options(here: list[Mapping[str, Any]]) -> list[object]:
         for schema in here
         for option in (*schema.get("enum", ()), *((schema["const"],) if "const" in schema else ()))
     ]
-
-
-def schemas_at(schema: Mapping[str, Any], steps: Sequence[Step]) -> list[Mapping[str, Any]]:
-    """Every schema that may describe the value at `steps`: references resolved, `anyOf` and its like opened."""
-    current = _alternatives([schema], schema)
-    for step in steps:
-        current = _alternatives([_part(one, step) for one in current], schema)
-    return current
-
-
-def _alternatives(schemas: Sequence[object], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found: dict[int, Mapping[str, Any]] = {}  # by id: a schema may refer to itself
-    waiting = list(reversed(schemas))
-    while waiting:
-        schema = waiting.pop()
-        if is_object(schema) and id(schema) not in found:
-            found[id(schema)] = schema
-            choices = [schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf")]
-            parts = [part for several in choices if is_array(several) for part in several]
-            waiting += reversed([referred(schema.get("$ref"), root), *parts])
-    return list(found.values())
-
-
-def referred(pointer: object, root: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The schema that a `$ref` within `root` points to, None if there is none."""
-    if not isinstance(pointer, str) or not re.match(r"#(/|$)", pointer):
-        return None
-    found: Any = root
-    for step in pointer.split("/")[1:]:
-        name = unquote(step).replace("~1", "/").replace("~0", "~")
-        if is_array(found):
-            found = found[int(name)] if name.isdecimal() and int(name) < len(found) else None
-        else:
-            found = found.get(name) if is_object(found) else None
-    return found if is_object(found) else None
-
-
-def _part(schema: Mapping[str, Any], step: Step) -> object:
-    if isinstance(step, int):
-        first = schema.get("prefixItems")
-        return first[step] if is_array(first) and step < len(first) else schema.get("items")
-    properties = schema.get("properties")
-    rest = schema.get("additionalProperties")
-    return properties.get(step, rest) if is_object(properties) and isinstance(step, str) else rest

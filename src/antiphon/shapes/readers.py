@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, ValidationError, convert
 
-from antiphon.shapes.mismatch import Misfit, Mismatch, explain, is_array, is_object
+from antiphon.shapes.mismatch import Misfit, Mismatch, explain
 from antiphon.shapes.records import Record, attempts_of_foreign, read_foreign
+from antiphon.shapes.schema_trees import is_array, is_object
 
 Read = Callable[[object, bool], object]
 """Reads a value; the flag says whether strings may stand for numbers."""

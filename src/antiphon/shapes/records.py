@@ -11,9 +11,10 @@ import msgspec
 from msgspec import NODEFAULT, UNSET
 from msgspec.structs import replace
 
-from antiphon.shapes.annotations import bindings, class_hints, parsed, substituted, wrapper_name
-from antiphon.shapes.mismatch import Mismatch, is_array, is_object, path_text
-from antiphon.shapes.schema_trees import Schema, choices, references
+from antiphon.shapes.annotations import bindings, class_hints, parsed, peeled, substituted, wrapper_name
+from antiphon.shapes.constraints import facets_of
+from antiphon.shapes.mismatch import Mismatch, path_text
+from antiphon.shapes.schema_trees import Schema, choices, is_array, is_object, references
 
 # --- types that pydantic converts, if the user has loaded it; nothing here imports it ---
 
@@ -130,6 +131,8 @@ _EMPTY: tuple[Callable[[], object], ...] = (list, dict, set, tuple, frozenset)
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a record, or a parameter of a function."""
+
     name: str
     wire: str
     annotation: object
@@ -137,9 +140,36 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     factory: Callable[[], object] | None = None
     required: bool
 
+    @property
+    def description(self) -> str | None:
+        _, metadata = peeled(self.annotation)
+        return facets_of(metadata).notes.get("description")
+
     def plain(self) -> object:
         """Return the default if it is known without calling a user's factory, else MISSING."""
         return self.factory() if self.factory is not None and self.factory in _EMPTY else self.default
+
+
+_NO_DEFAULT = (MISSING, NODEFAULT, UNSET, dataclasses.MISSING)
+
+
+def field(
+    name: str,
+    annotation: object,
+    default: object = MISSING,
+    *,
+    factory: Any = None,
+    wire: str = "",
+    required: bool | None = None,
+) -> Field:
+    """Return a field; unless `required` says otherwise, it is required if it has no default."""
+    default = MISSING if any(default is none for none in _NO_DEFAULT) else default
+    factory = None if any(factory is none for none in _NO_DEFAULT) else factory
+    if required is None:
+        required = default is MISSING and factory is None
+    return Field(
+        name=name, wire=wire or name, annotation=annotation, default=default, factory=factory, required=required
+    )
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,17 +225,8 @@ def _dataclass(type_: Any, cls: Any) -> Record:
         if not item.init:
             plain = False
             continue
-        factory = None if item.default_factory is dataclasses.MISSING else item.default_factory
-        fields.append(
-            Field(
-                name=item.name,
-                wire=item.name,
-                annotation=_noted(hints[item.name], item.metadata),
-                default=MISSING if item.default is dataclasses.MISSING else item.default,
-                factory=factory,
-                required=item.default is dataclasses.MISSING and factory is None,
-            )
-        )
+        annotation = _noted(hints[item.name], item.metadata)
+        fields.append(field(item.name, annotation, item.default, factory=item.default_factory))
     return Record(cls=cls, fields=tuple(fields), build=cls, description=_dataclass_doc(cls), plain=plain)
 
 
@@ -228,23 +249,14 @@ def _typed_dict(type_: Any, cls: Any) -> Record:
         # `__required_keys__` is wrong for string annotations, the wrapper is right.
         wrapper = wrapper_name(typing.get_origin(hint))
         required = wrapper == "Required" or (wrapper != "NotRequired" and name in cls.__required_keys__)
-        fields.append(Field(name=name, wire=name, annotation=hint, required=required))
+        fields.append(field(name, hint, required=required))
     return Record(cls=cls, fields=tuple(fields), build=dict, description=cls.__dict__.get("__doc__"), plain=plain)
 
 
 def _named_tuple(type_: Any, cls: Any) -> Record:
     hints, plain = _hints(type_, cls)
     defaults = cls._field_defaults
-    fields = tuple(
-        Field(
-            name=name,
-            wire=name,
-            annotation=hints.get(name, Any),
-            default=defaults.get(name, MISSING),
-            required=name not in defaults,
-        )
-        for name in cls._fields
-    )
+    fields = tuple(field(name, hints.get(name, Any), defaults.get(name, MISSING)) for name in cls._fields)
     return Record(cls=cls, fields=fields, build=cls, description=_dataclass_doc(cls), as_array=True, plain=plain)
 
 
@@ -258,12 +270,12 @@ def _struct(type_: Any, cls: Any) -> Record:
         ) from problem
     config = cls.__struct_config__
     fields = tuple(
-        Field(
-            name=info.name,
+        field(
+            info.name,
+            info.type,
+            info.default,
+            factory=info.default_factory,
             wire=info.encode_name,
-            annotation=info.type,
-            default=MISSING if info.default is NODEFAULT or info.default is UNSET else info.default,
-            factory=None if info.default_factory is NODEFAULT else info.default_factory,
             required=info.required,
         )
         for info in infos
@@ -283,12 +295,12 @@ def _model(cls: Any) -> Record:
     """Return the record of a pydantic model, which builds itself from the names on the wire."""
     undefined = sys.modules["pydantic_core"].PydanticUndefined
     fields = tuple(
-        Field(
-            name=name,
-            wire=_model_wire(name, info),
-            annotation=Annotated[info.annotation, info],
-            default=MISSING if info.default is undefined else info.default,
+        field(
+            name,
+            Annotated[info.annotation, info],
+            MISSING if info.default is undefined else info.default,
             factory=info.default_factory,
+            wire=_model_wire(name, info),
             required=info.is_required(),
         )
         for name, info in cls.model_fields.items()

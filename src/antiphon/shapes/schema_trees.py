@@ -1,13 +1,23 @@
-"""JSON Schemas as trees: walking them, and naming their definitions."""
+"""JSON Schemas as trees: walking them, finding what they say of a value, and naming their definitions."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
-
-from antiphon.shapes.mismatch import is_array, is_object
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+from urllib.parse import unquote
 
 Schema = dict[str, Any]
+Step = str | int | None
+"""A key, an index, or None for a value of an object whose key msgspec does not name."""
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
 
 # Keywords that hold one schema, a list of schemas, or named schemas.
 _ONE = frozenset({
@@ -49,21 +59,82 @@ def _part(part: Any, change: Callable[[Schema], Schema]) -> Any:
     return rebuilt(part, change) if is_object(part) else part
 
 
+def every(schema: Schema) -> Iterator[Schema]:
+    """Yield this schema and all those inside it."""
+    yield schema
+    for _, part in subschemas(schema):
+        yield from every(part)
+
+
 def references(schema: Schema) -> Iterator[str]:
     """Yield the names under `$defs` that this schema and those inside it point to, once for each pointer."""
-    pointer = schema.get("$ref")
-    if isinstance(pointer, str) and pointer.startswith("#/$defs/"):
-        yield pointer.removeprefix("#/$defs/")
-    for _, part in subschemas(schema):
-        yield from references(part)
+    for part in every(schema):
+        if isinstance(pointer := part.get("$ref"), str) and pointer.startswith("#/$defs/"):
+            yield pointer.removeprefix("#/$defs/")
 
 
 def choices(schema: Schema) -> Iterator[list[Schema]]:
     """Yield the alternatives of each choice without a discriminator in this schema and those inside it."""
-    if "discriminator" not in schema:
-        yield from ([part for part in schema[key] if is_object(part)] for key in ("anyOf", "oneOf") if key in schema)
-    for _, part in subschemas(schema):
-        yield from choices(part)
+    for part in every(schema):
+        if "discriminator" not in part:
+            yield from ([one for one in part[key] if is_object(one)] for key in ("anyOf", "oneOf") if key in part)
+
+
+# --- what a schema says of one value ---
+
+
+def schemas_at(schema: Mapping[str, Any], steps: Sequence[Step]) -> list[Mapping[str, Any]]:
+    """Return every schema that may describe the value at `steps`: references resolved, `anyOf` and its like opened."""
+    current = _alternatives([schema], schema)
+    for step in steps:
+        current = _alternatives([_held_at(one, step) for one in current], schema)
+    return current
+
+
+def _alternatives(schemas: Sequence[object], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found: dict[int, Mapping[str, Any]] = {}  # by id: a schema may refer to itself
+    waiting = list(reversed(schemas))
+    while waiting:
+        schema = waiting.pop()
+        if is_object(schema) and id(schema) not in found:
+            found[id(schema)] = schema
+            choices = [schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf")]
+            parts = [part for several in choices if is_array(several) for part in several]
+            waiting += reversed([referred(schema.get("$ref"), root), *parts])
+    return list(found.values())
+
+
+def referred(pointer: object, root: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the schema that a `$ref` within `root` points to, None if there is none."""
+    if not isinstance(pointer, str) or not re.match(r"#(/|$)", pointer):
+        return None
+    found = pointed_at(unquote(pointer).removeprefix("#"), root)
+    return found if is_object(found) else None
+
+
+def pointed_at(pointer: str, root: Mapping[str, Any]) -> Any:
+    """Return what a JSON Pointer within `root` points to, None if there is nothing."""
+    found: Any = root
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if is_array(found):
+            found = found[int(name)] if name.isdecimal() and int(name) < len(found) else None
+        else:
+            found = found.get(name) if is_object(found) else None
+    return found
+
+
+def _held_at(schema: Mapping[str, Any], step: Step) -> object:
+    """Return the schema of the values at one step inside the values of this schema."""
+    if isinstance(step, int):
+        first = schema.get("prefixItems")
+        return first[step] if is_array(first) and step < len(first) else schema.get("items")
+    properties = schema.get("properties")
+    rest = schema.get("additionalProperties")
+    return properties.get(step, rest) if is_object(properties) and isinstance(step, str) else rest
+
+
+# --- definitions ---
 
 
 class Definitions:

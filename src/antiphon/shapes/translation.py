@@ -10,7 +10,7 @@ import pathlib
 import types
 import typing
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
@@ -80,7 +80,7 @@ _SCALARS: dict[Any, Schema] = {
 # RFC 3339 requires an offset. In an input schema the format is a hint; in an output schema it would be a promise that
 # naive values break.
 _CLOCK: dict[Any, str] = {dt.datetime: "date-time", dt.time: "time"}
-_ARRAYS: dict[Any, Any] = {
+ARRAYS: dict[Any, Any] = {
     list: list,
     set: set,
     frozenset: frozenset,
@@ -98,7 +98,7 @@ _TAKES: dict[Any, frozenset[str]] = {
     float: NUMERIC,
     str: TEXTUAL,
     **dict.fromkeys(_CLOCK, frozenset({"tz"})),
-    **dict.fromkeys((bytes, bytearray, *_ARRAYS, *_OBJECTS), SIZED),
+    **dict.fromkeys((bytes, bytearray, *ARRAYS, *_OBJECTS), SIZED),
 }
 
 
@@ -188,7 +188,7 @@ class Walk:
             return self._tuple(type_)
         if origin in _OBJECTS:
             return self._object(*(typing.get_args(type_) or (Any, Any)))
-        if origin in _ARRAYS:
+        if origin in ARRAYS:
             return self._array(origin, *(typing.get_args(type_) or (Any,)))
         if isinstance(origin, type):
             return self._class(type_, origin)
@@ -238,7 +238,7 @@ class Walk:
         schema: Schema = {"type": "array"}
         if item.schema:
             schema["items"] = item.schema
-        kind = _ARRAYS[origin]
+        kind = ARRAYS[origin]
         if kind is not list:
             schema["uniqueItems"] = True
         return Translation(
@@ -427,24 +427,32 @@ def _path_reader(cls: type[pathlib.PurePath]) -> Read:
 
 def _record_schema(record: Record, parts: list[Translation]) -> Schema:
     schema: Schema = {"description": record.description} if record.description else {}
-    shown = [with_default(part.schema, field.plain()) for field, part in zip(record.fields, parts, strict=True)]
-    required = [field.wire for field in record.fields if field.required]
     if record.as_array:
+        shown = [_with_default(part.schema, field.plain()) for field, part in zip(record.fields, parts, strict=True)]
         first = [{"const": record.tag[1]}] if record.tag else []
-        least = len(first) + len(required)
+        least = len(first) + sum(field.required for field in record.fields)
         schema |= {"type": "array", "prefixItems": [*first, *shown], "minItems": least}
         return {**schema, "items": False} if record.closed or issubclass(record.cls, tuple) else schema
-    properties = {field.wire: part for field, part in zip(record.fields, shown, strict=True)}
-    if record.tag:
-        properties = {record.tag[0]: {"const": record.tag[1]}, **properties}
-        required = [record.tag[0], *required]
-    schema |= {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = required
+    schema |= object_schema(record.fields, parts, record.tag)
     return {**schema, "additionalProperties": False} if record.closed else schema
 
 
-def with_default(schema: Schema, default: object) -> Schema:
+def object_schema(
+    fields: Iterable[Field], parts: Iterable[Translation], tag: tuple[str, str | int] | None = None
+) -> Schema:
+    """Return the schema of an object with these fields, and with a tag if it has one."""
+    properties = {
+        field.wire: _with_default(part.schema, field.plain()) for field, part in zip(fields, parts, strict=True)
+    }
+    required = [field.wire for field in fields if field.required]
+    if tag:
+        properties = {tag[0]: {"const": tag[1]}, **properties}
+        required = [tag[0], *required]
+    schema: Schema = {"type": "object", "properties": properties}
+    return {**schema, "required": required} if required else schema
+
+
+def _with_default(schema: Schema, default: object) -> Schema:
     """Return the schema with a default, if there is one and JSON can express it."""
     if default is MISSING or (said := builtins_of(default)) is MISSING:
         return schema

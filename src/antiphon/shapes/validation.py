@@ -7,8 +7,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from antiphon.shapes.mismatch import Mismatch, Step, is_array, is_object, listing, path_text, quoted, referred
-from antiphon.shapes.schema_trees import Schema, subschemas
+from antiphon.shapes.mismatch import Mismatch, listing, path_text, quoted
+from antiphon.shapes.schema_trees import Schema, Step, is_array, is_object, pointed_at, referred, subschemas
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
@@ -238,7 +238,7 @@ class _Misfits:
         """Return why the value at `path` does not fit the schema at `pointer`; unless `nested`, skip alternatives."""
         from jsonschema_rs import ValidationError
 
-        schema = self._at(pointer)
+        schema = pointed_at(pointer, self._root)
         if not is_object(schema):
             return Mismatch("no value is allowed here", path_text(path))
         try:
@@ -273,7 +273,7 @@ class _Misfits:
 
     def _is_meant(self, value: Any, pointer: str) -> bool:
         """Return whether neither the type nor a constant (a tag) of the schema contradicts the value."""
-        schema = self._at(pointer)
+        schema = pointed_at(pointer, self._root)
         for _ in range(MAX_DEPTH):
             if not is_object(schema):
                 return False
@@ -331,12 +331,6 @@ class _Misfits:
 
     def _dialect(self) -> Schema:
         return {"$schema": self._root["$schema"]} if "$schema" in self._root else {}
-
-    def _at(self, pointer: str) -> Any:
-        found: Any = self._root
-        for step in pointer.split("/")[1:]:
-            found = found[int(step)] if is_array(found) else found[step.replace("~1", "/").replace("~0", "~")]
-        return found
 
 
 def _inside(value: Any, schema: Schema, pointer: str) -> Iterator[tuple[Sequence[Step], list[Any], str]]:

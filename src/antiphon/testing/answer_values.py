@@ -84,8 +84,6 @@ def _is_list(field: object) -> bool:
 
 
 def _form(key: str, request: JsonObject, given: object) -> JsonObject:
-    if isinstance(given, Declined | Cancelled):
-        return {"action": given.action}
     fields = fields_of(request)
     action, content = _action(key, given, fields)
     if action != "accept":
@@ -112,6 +110,8 @@ def _action(key: str, given: object, fields: JsonObject) -> tuple[str, Any]:
     """Return the action and the content. A form that has a field called action is answered with its content."""
     if isinstance(given, Accepted):
         return "accept", given.value
+    if isinstance(given, Declined | Cancelled):
+        return given.action, _ABSENT
     if isinstance(given, str) and given in ACTIONS and not _is_option(given, fields):
         return given, _ABSENT
     if isinstance(given, dict) and "action" in given and given.keys() <= {"action", "content"}:
@@ -139,14 +139,9 @@ def _is_option(word: str, fields: JsonObject) -> bool:
 
 
 def _url(key: str, given: object) -> JsonObject:
-    if given is True or (isinstance(given, Accepted) and given.value is None):
-        return {"action": "accept"}
-    if isinstance(given, Declined | Cancelled):
-        return {"action": given.action}
-    if isinstance(given, dict) and given.keys() == {"action"}:
-        return {"action": _named(key, given["action"])}
-    if isinstance(given, str) and given in ACTIONS:
-        return {"action": given}
+    action, content = _action(key, given, {})
+    if content is _ABSENT or content is None or content is True:
+        return {"action": action}
     raise AnswerUnfit(
         f"The answer to {key!r} must be accept, decline or cancel, since a URL is opened or not: got {given!r}", key=key
     )
@@ -158,13 +153,12 @@ def _sample(key: str, given: object) -> JsonObject:
     if isinstance(given, str):
         given = Sample(role="assistant", content=Text(given), model="scripted", stop_reason="endTurn")
     try:
-        made: JsonObject = msgspec.to_builtins(given if isinstance(given, Sample) else msgspec.convert(given, Sample))
-    except (msgspec.ValidationError, TypeError, ValueError) as fault:
+        return _builtins(given, Sample)
+    except (TypeError, ValueError) as fault:
         raise AnswerUnfit(
             f"The answer to {key!r} must be what a model wrote: a text, or a whole result of sampling ({fault})",
             key=key,
         ) from None
-    return made
 
 
 def _roots(key: str, given: object) -> Sequence[object]:
@@ -178,9 +172,14 @@ def _root(key: str, item: object) -> JsonObject:
     if isinstance(item, str):
         return {"uri": item}
     try:
-        made: JsonObject = msgspec.to_builtins(item if isinstance(item, Root) else msgspec.convert(item, Root))
-    except (msgspec.ValidationError, TypeError, ValueError) as fault:
+        return _builtins(item, Root)
+    except (TypeError, ValueError) as fault:
         raise AnswerUnfit(f"The answer to {key!r} has a root that is none, {item!r}: {fault}", key=key) from None
+
+
+def _builtins(value: object, type_: type[Sample | Root]) -> JsonObject:
+    """Return a value of this type as JSON; raise ValueError or TypeError if it is none."""
+    made: JsonObject = msgspec.to_builtins(value if isinstance(value, type_) else msgspec.convert(value, type_))
     return made
 
 

@@ -14,23 +14,9 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from antiphon.errors import CannotAnswer, PeerBroken, RoundsExceeded
+from antiphon.rounds.loop import retry
 from antiphon.testing.answer_values import AnswerUnfit, Supply, again, response_to
 from antiphon.types import Accepted, JsonObject
-
-__all__ = [
-    "DEFAULT_MAX_ROUNDS",
-    "AnswerMissing",
-    "Dialect",
-    "HalfShaped",
-    "InputRequest",
-    "InputRequiredResult",
-    "InputResponseFixture",
-    "build_retry_params",
-    "collect_responses",
-    "recognize_input_required",
-    "run_chain",
-    "run_chain_async",
-]
 
 DEFAULT_MAX_ROUNDS = 5
 """How many times a call is answered before it fails with RoundsExceeded."""
@@ -341,14 +327,8 @@ def build_retry_params(original_params: object, state: str | None, responses: Re
         raise TypeError(f"A requestState is echoed as the string it was, got {state!r}")
     if responses is not None and not isinstance(responses, dict | list):
         raise TypeError(f"Responses are a map, or a list in the mcptest dialect, got {responses!r}")
-    params: JsonObject = dict(original_params) if isinstance(original_params, Mapping) else {}
-    params.pop("inputResponses", None)
-    params.pop("requestState", None)
-    if responses or isinstance(responses, list):
-        params["inputResponses"] = responses
-    if state is not None:
-        params["requestState"] = state
-    return params
+    params = dict(original_params) if isinstance(original_params, Mapping) else {}
+    return retry(params, state, None if responses == {} else responses)
 
 
 # --- the chain ----------------------------------------------------------------------------------------------------

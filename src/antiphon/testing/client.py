@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -163,9 +163,7 @@ class McpClient(Client):
         progress: OnProgress | None = None,
     ) -> ToolOutcome:
         """Call a tool; the script answers what it asks."""
-        with self._recorded.noting() as turns:
-            result = await super().call_tool(name, arguments, timeout=timeout, progress=progress)
-        return _told(ToolOutcome, result, turns)
+        return await self._noted(ToolOutcome, super().call_tool(name, arguments, timeout=timeout, progress=progress))
 
     async def get_prompt(
         self,
@@ -176,22 +174,20 @@ class McpClient(Client):
         progress: OnProgress | None = None,
     ) -> PromptOutcome:
         """Get a prompt; the script answers what it asks."""
-        with self._recorded.noting() as turns:
-            result = await super().get_prompt(name, arguments, timeout=timeout, progress=progress)
-        return _told(PromptOutcome, result, turns)
+        return await self._noted(PromptOutcome, super().get_prompt(name, arguments, timeout=timeout, progress=progress))
 
     async def read_resource(
         self, uri: str, *, timeout: float | None = None, progress: OnProgress | None = None
     ) -> ReadOutcome:
         """Read a resource; the script answers what it asks."""
+        return await self._noted(ReadOutcome, super().read_resource(uri, timeout=timeout, progress=progress))
+
+    async def _noted(self, type_: type[Outcome], calling: Awaitable[CallResult | PromptReply | ReadResult]) -> Outcome:
+        """Return the result of a call, with what was asked on the way to it."""
         with self._recorded.noting() as turns:
-            result = await super().read_resource(uri, timeout=timeout, progress=progress)
-        return _told(ReadOutcome, result, turns)
-
-
-def _told(type_: type[Outcome], result: CallResult | PromptReply | ReadResult, turns: list[Turn]) -> Outcome:
-    fields = {name: getattr(result, name) for name in result.__struct_fields__}
-    return type_(**fields, asked=asked_in(turns), turns=tuple(turns))
+            result = await calling
+        fields = {name: getattr(result, name) for name in result.__struct_fields__}
+        return type_(**fields, asked=asked_in(turns), turns=tuple(turns))
 
 
 def _waiting(

@@ -200,39 +200,48 @@ class Issuer:
             return 401, {"error": "invalid_client"}
         match form.get("grant_type"):
             case "authorization_code":
-                asked = self._codes.pop(form.get("code", ""), None)
-                verifier = form.get("code_verifier", "")
-                digest = urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-                wrong = asked is None or asked["client_id"] != client or asked.get("code_challenge") != digest
-                if asked is None or wrong or asked["redirect_uri"] != form.get("redirect_uri"):
-                    return 400, {"error": "invalid_grant"}
-                granted = {"scope": asked.get("scope", ""), "family": secrets.token_hex(4)}
+                granted = self._redeemed(form, client)
             case "refresh_token":
-                token = form.get("refresh_token", "")
-                used, granted = self._spent.get(token, (0.0, self._refresh.pop(token, {})))
-                if token in self._spent and self._clock() > used + self._grace:
-                    # A token that was used before is in two hands: none of its family counts any more.
-                    family = granted["family"]
-                    self._refresh = {key: held for key, held in self._refresh.items() if held["family"] != family}
-                    return 400, {"error": "invalid_grant", "error_description": "the refresh token was used before"}
-                if not granted:
-                    return 400, {"error": "invalid_grant"}
-                self._spent.setdefault(token, (self._clock(), granted))
+                granted = self._refreshed(form.get("refresh_token", ""))
             case "client_credentials":
                 granted = {"scope": form.get("scope", "")}
             case _:
                 return 400, {"error": "unsupported_grant_type"}
-        subject = client if "family" not in granted else self.subject
+        if not granted:
+            why = "the code or the refresh token is unknown, another client's, or was used before"
+            return 400, {"error": "invalid_grant", "error_description": why}
+        subject = self.subject if "family" in granted else client
+        resource, scopes = form.get("resource", self.url), granted["scope"].split()
         reply: dict[str, Any] = {"token_type": "Bearer", "expires_in": self.expires_in}
-        reply["access_token"] = self.token(
-            subject, audience=form.get("resource", self.url), scopes=granted["scope"].split(), client_id=client
-        )
-        if granted["scope"]:
+        reply["access_token"] = self.token(subject, audience=resource, scopes=scopes, client_id=client)
+        if scopes:
             reply["scope"] = granted["scope"]
         if "family" in granted:
             reply["refresh_token"] = secrets.token_urlsafe(16)
             self._refresh[reply["refresh_token"]] = granted
         return 200, reply
+
+    def _redeemed(self, form: dict[str, str], client: str) -> dict[str, str]:
+        """Return what a code grants; nothing if it does not belong to this client and this verifier."""
+        asked = self._codes.pop(form.get("code", ""), {})
+        digest = urlsafe_b64encode(hashlib.sha256(form.get("code_verifier", "").encode()).digest())
+        wanted = {"client_id": client, "code_challenge": digest.rstrip(b"=").decode()}
+        wanted["redirect_uri"] = form.get("redirect_uri", "")
+        if any(asked.get(name) != value for name, value in wanted.items()):
+            return {}
+        return {"scope": asked.get("scope", ""), "family": secrets.token_hex(4)}
+
+    def _refreshed(self, token: str) -> dict[str, str]:
+        """Return what a refresh token grants; nothing if it is unknown, or was used too long ago."""
+        used, granted = self._spent.get(token, (0.0, self._refresh.pop(token, {})))
+        if token in self._spent and self._clock() > used + self._grace:
+            # A token that was used before is in two hands: none of its family counts any more.
+            family = granted["family"]
+            self._refresh = {key: held for key, held in self._refresh.items() if held["family"] != family}
+            return {}
+        if granted:
+            self._spent.setdefault(token, (self._clock(), granted))
+        return granted
 
     def _client(self, form: dict[str, str], headers: dict[str, str]) -> str | None:
         """Return who asks for a token; None if the secret is not right."""

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing, suppress
 from inspect import isawaitable
 from itertools import count
 from secrets import token_hex
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from antiphon.app import Server
 from antiphon.errors import CallFailed, CannotAnswer, Disconnected, InvalidParams, Refused
@@ -26,8 +26,9 @@ CROWD = 50
 BIG = 1_000_000
 """Characters of a big message."""
 
-Promise: TypeAlias = Callable[[bool, str], None]
-LinkGroup: TypeAlias = "Callable[[LinkCalls, Promise], Awaitable[None]]"
+Promises: TypeAlias = AsyncGenerator[tuple[bool, str]]
+"""Promises of one group: whether each was kept, and what it says."""
+P = TypeVar("P", Store, Link)
 
 
 async def check_link(make_link: Callable[[Server], Link | Awaitable[Link]]) -> None:
@@ -41,38 +42,38 @@ async def check_link(make_link: Callable[[Server], Link | Awaitable[Link]]) -> N
     >>> from antiphon.transports.memory import MemoryLink
     >>> asyncio.run(check_link(MemoryLink))
     """
+    await check_groups(_GROUPS, lambda: make_link(link_server()), _opened, PATIENCE)
+
+
+async def check_groups(
+    groups: Iterable[Callable[..., Promises]],
+    make: Callable[[], P | Awaitable[P]],
+    run: Callable[[P, Callable[..., Promises]], Promises],
+    patience: float,
+) -> None:
+    """Run each group of promises with a part of its own, which is closed twice; AssertionError says what is broken."""
     broken: list[str] = []
-    for group in _GROUPS:
-        made = make_link(link_server())
-        link = await made if isawaitable(made) else made
-        await run_group(group.__name__, _opened(link, group, noting(broken)), link, broken, PATIENCE)
+    for group in groups:
+        made = make()
+        part = await made if isawaitable(made) else made
+        about = group.__name__.strip("_").replace("_", " ")
+        try:
+            async with asyncio.timeout(4 * patience):
+                async with aclosing(run(part, group)) as promises:
+                    async for kept, sentence in promises:
+                        if not kept:
+                            broken.append(sentence)
+                await part.close()
+                await part.close()
+        except TimeoutError:
+            broken.append(f"The check of {about} did not finish within {4 * patience:.0f} s.")
+        except Exception as error:  # noqa: BLE001 -- any exception is a finding
+            broken.append(f"The check of {about} ended with {error!r}.")
+        finally:
+            with suppress(Exception):
+                await part.close()
     if broken:
         raise AssertionError("\n".join(broken))
-
-
-def noting(broken: list[str]) -> Promise:
-    def promise(kept: bool, sentence: str) -> None:
-        if not kept:
-            broken.append(sentence)
-
-    return promise
-
-
-async def run_group(name: str, group: Awaitable[None], part: Store | Link, broken: list[str], patience: float) -> None:
-    """Run one group of promises and close the part twice; note whatever goes wrong."""
-    about = name.strip("_").replace("_", " ")
-    try:
-        async with asyncio.timeout(4 * patience):
-            await group
-            await part.close()
-            await part.close()
-    except TimeoutError:
-        broken.append(f"The check of {about} did not finish within {4 * patience:.0f} s.")
-    except Exception as error:  # noqa: BLE001 -- any exception is a finding
-        broken.append(f"The check of {about} ended with {error!r}.")
-    finally:
-        with suppress(Exception):
-            await part.close()
 
 
 # --- the server ---------------------------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ def link_server() -> Server:
 # --- groups of promises -------------------------------------------------------------------------------------------
 
 
-async def _opened(link: Link, group: LinkGroup, promise: Promise) -> None:
+async def _opened(link: Link, group: Callable[..., Promises]) -> Promises:
     before = asyncio.all_tasks()
     introduce: Callable[[Caller], None] | None = getattr(link, "introduce", None)
     if introduce is not None:
@@ -131,13 +132,15 @@ async def _opened(link: Link, group: LinkGroup, promise: Promise) -> None:
     await link.open()
     calls = LinkCalls(link)
     try:
-        await group(calls, promise)
+        async with aclosing(group(calls)) as promises:
+            async for promise in promises:
+                yield promise
         await link.close()
     finally:
         await calls.end()
     if left := asyncio.all_tasks() - before:
         _, left = await asyncio.wait(left, timeout=PATIENCE)
-    promise(not left, f"close() leaves no task behind; here {[task.get_coro() for task in left]}.")
+    yield not left, f"close() leaves no task behind; here {[task.get_coro() for task in left]}."
 
 
 class LinkCalls:
@@ -190,34 +193,34 @@ class LinkCalls:
         await asyncio.gather(*self._running, return_exceptions=True)
 
 
-async def _replies(calls: LinkCalls, promise: Promise) -> None:
+async def _replies(calls: LinkCalls) -> Promises:
     for text in ("", "plain", "é e\u0301 鍵🔑", "\x00\t\r\n\x7f\u2028", "\"'\\{[", "data: x\n\n"):
         came = await calls.text("echo", text=text)
-        promise(came == text, f"Requests and replies are carried unchanged; {text!r} is not.")
+        yield came == text, f"Requests and replies are carried unchanged; {text!r} is not."
 
 
-async def _big_messages(calls: LinkCalls, promise: Promise) -> None:
+async def _big_messages(calls: LinkCalls) -> Promises:
     for text in ("x" * BIG, "鍵" * (BIG // 4)):
         came = await calls.text("echo", text=text)
-        promise(came == text, f"A message of {len(text.encode())} bytes is carried unchanged.")
+        yield came == text, f"A message of {len(text.encode())} bytes is carried unchanged."
 
 
-async def _crowds(calls: LinkCalls, promise: Promise) -> None:
+async def _crowds(calls: LinkCalls) -> Promises:
     texts = [f"text {number}" for number in range(CROWD)]
     came = await asyncio.gather(*(calls.text("echo", text=text) for text in texts))
-    promise(came == texts, f"Each of {CROWD} requests at the same time gets its own reply.")
+    yield came == texts, f"Each of {CROWD} requests at the same time gets its own reply."
 
 
-async def _order(calls: LinkCalls, promise: Promise) -> None:
+async def _order(calls: LinkCalls) -> Promises:
     (first, one), (second, other) = await calls.held(), await calls.held()
     await calls.text("release", name=second)
     overtook = await _done(other) and not one.done()
-    promise(overtook, "A reply is returned when it comes, whatever was asked before.")
+    yield overtook, "A reply is returned when it comes, whatever was asked before."
     await calls.text("release", name=first)
-    promise(await _done(one), "A reply is returned when it comes, whatever was answered before.")
+    yield await _done(one), "A reply is returned when it comes, whatever was answered before."
 
 
-async def _notifications(calls: LinkCalls, promise: Promise) -> None:
+async def _notifications(calls: LinkCalls) -> Promises:
     async def told(number: int) -> list[object]:
         seen: list[object] = []
 
@@ -229,20 +232,20 @@ async def _notifications(calls: LinkCalls, promise: Promise) -> None:
         return seen if done == "done" else [done]
 
     alone = await told(5)
-    promise(
+    yield (
         alone == [1, 2, 3, 4, 5],
         f"The notifications of a request go to its callback in order, before its reply; here {alone}.",
     )
     together = await asyncio.gather(*map(told, range(1, 6)))
-    promise(
+    yield (
         together == [list(range(1, number + 1)) for number in range(1, 6)],
         "A notification goes to the callback of its own request, and to no other.",
     )
     unheard = await calls.text("progress", None, steps=3)
-    promise(unheard == "done", "A request needs no callback for its notifications.")
+    yield unheard == "done", "A request needs no callback for its notifications."
 
 
-async def _callbacks_that_raise(calls: LinkCalls, promise: Promise) -> None:
+async def _callbacks_that_raise(calls: LinkCalls) -> Promises:
     class Raised(Exception):
         pass
 
@@ -254,69 +257,69 @@ async def _callbacks_that_raise(calls: LinkCalls, promise: Promise) -> None:
     except Raised:
         pass
     else:
-        promise(False, "request() raises what its callback raises.")
-    promise(await calls.is_open(), "A link goes on after a callback has raised.")
+        yield False, "request() raises what its callback raises."
+    yield await calls.is_open(), "A link goes on after a callback has raised."
 
 
-async def _errors(calls: LinkCalls, promise: Promise) -> None:
+async def _errors(calls: LinkCalls) -> Promises:
     unknown = await _fault(calls.send("check/unknown"))
-    promise(
+    yield (
         isinstance(unknown, Refused) and unknown.code == -32601,
         f"An error of the server is returned, or raised as Refused with its code; here {unknown!r}.",
     )
     failed = await _fault(calls.reply("fail"))
-    promise(
+    yield (
         isinstance(failed, Refused) and (failed.code, failed.data) == (InvalidParams.code, _DATA),
         f"An error of the server keeps its data; here {failed!r}.",
     )
-    promise(await calls.is_open(), "A link goes on after an error.")
+    yield await calls.is_open(), "A link goes on after an error."
 
 
-async def _cancelling(calls: LinkCalls, promise: Promise) -> None:
+async def _cancelling(calls: LinkCalls) -> Promises:
     (name, one), (other_name, other) = await calls.held(), await calls.held()
     one.cancel()
-    promise(await _done(one) and one.cancelled(), "A request that is cancelled raises CancelledError.")
+    yield await _done(one) and one.cancelled(), "A request that is cancelled raises CancelledError."
     for _ in range(round(PATIENCE / BRIEF)):
         if await calls.text("is_cancelled", name=name) == "yes":
             break
         await asyncio.sleep(BRIEF)
     else:
-        promise(False, "Cancelling a request cancels it at the server.")
+        yield False, "Cancelling a request cancels it at the server."
     await calls.text("release", name=other_name)
     unharmed = await _done(other) and not other.cancelled()
     unharmed = unharmed and await calls.text("is_cancelled", name=other_name) == "no"
-    promise(unharmed, "Cancelling a request leaves the others alone.")
+    yield unharmed, "Cancelling a request leaves the others alone."
 
 
-async def _closing_under_way(calls: LinkCalls, promise: Promise) -> None:
+async def _closing_under_way(calls: LinkCalls) -> Promises:
     tasks = [(await calls.held())[1] for _ in range(3)]
     closing = asyncio.create_task(calls.link.close())
     ended = await _is_disconnected(tasks[0]) and await _is_disconnected(tasks[1]) and await _is_disconnected(tasks[2])
-    promise(ended, "close() ends a request that is under way with Disconnected.")
+    yield ended, "close() ends a request that is under way with Disconnected."
     await closing
 
 
-async def _closing_at_once(calls: LinkCalls, promise: Promise) -> None:
+async def _closing_at_once(calls: LinkCalls) -> Promises:
     task = calls.start("hold", None, name="never released")
     for _ in range(3):
         await asyncio.sleep(0)
     await calls.link.close()
-    promise(await _is_disconnected(task), "close() ends a request that has just been made with Disconnected.")
+    yield await _is_disconnected(task), "close() ends a request that has just been made with Disconnected."
 
 
-async def _closed(calls: LinkCalls, promise: Promise) -> None:
+async def _closed(calls: LinkCalls) -> Promises:
     await calls.text("echo", text="x")
     await calls.link.close()
     fault = await _fault(calls.reply("echo", text="x"))
-    promise(isinstance(fault, Disconnected), f"A request after close() raises Disconnected; here {fault!r}.")
+    yield isinstance(fault, Disconnected), f"A request after close() raises Disconnected; here {fault!r}."
 
 
-async def _opening_again(calls: LinkCalls, promise: Promise) -> None:
+async def _opening_again(calls: LinkCalls) -> Promises:
     for _ in range(2):
         await calls.text("echo", text="x")
         await calls.link.close()
         await calls.link.open()
-    promise(await calls.is_open(), "open() after close() opens the link again.")
+    yield await calls.is_open(), "open() after close() opens the link again."
 
 
 async def _done(task: "asyncio.Task[JsonObject]") -> bool:
@@ -347,7 +350,7 @@ _META: JsonObject = {
     CLIENT_INFO: {"name": "check-link", "version": "1"},
     CLIENT_CAPABILITIES: {},
 }
-_GROUPS: tuple[LinkGroup, ...] = (
+_GROUPS = (
     _replies,
     _big_messages,
     _crowds,

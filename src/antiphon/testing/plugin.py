@@ -258,22 +258,6 @@ def _cassette(request: pytest.FixtureRequest, era: str) -> Path | None:
     return file if era == "auto" else file.with_suffix(f".{era}{file.suffix}")
 
 
-def _configured(text: str, config: pytest.Config) -> "ServerUnderTest | None":
-    """Return how to reach ``mcp.json:name`` or ``cursor:name``; None if the text is neither."""
-    from antiphon.config.servers import find_server, split
-    from antiphon.errors import ConfigUnusable
-    from antiphon.testing.servers import ServerUnderTest
-
-    place = split(text, config.rootpath)
-    if place is None:
-        return None
-    try:
-        found = find_server(*place, folder=config.rootpath)
-    except ConfigUnusable as fault:
-        pytest.fail(str(fault), pytrace=False)
-    return ServerUnderTest(target=found.target, headers=found.headers, env=found.env, cwd=found.cwd)
-
-
 def _server(text: str, config: pytest.Config) -> object:
     """Return the server that a text names.
 
@@ -292,29 +276,48 @@ def _server(text: str, config: pytest.Config) -> object:
         # The interpreter that runs the tests has what the server needs.
         words = command if command[0].endswith(".py") else command[1:] if command[0] in {"python", "python3"} else None
         return command if words is None else [sys.executable, *words]
-    if app["place"].endswith(".py"):
-        from antiphon.loading import ServerMissing, load_fresh
-        from antiphon.server.dispatch import Service
+    return _in_file(text, config) if app["place"].endswith(".py") else _in_module(app["place"], app["name"], config)
 
-        try:
-            return load_fresh(text, config.rootpath, Service)
-        except ServerMissing as fault:
-            pytest.fail(
-                "\n\n".join(filter(None, [f"The server to test is {text!r}. {fault}", fault.log])), pytrace=False
-            )
+
+def _configured(text: str, config: pytest.Config) -> "ServerUnderTest | None":
+    """Return how to reach ``mcp.json:name`` or ``cursor:name``; None if the text is neither."""
+    from antiphon.config.servers import find_server, split
+    from antiphon.errors import ConfigUnusable
+    from antiphon.testing.servers import ServerUnderTest
+
+    place = split(text, config.rootpath)
+    if place is None:
+        return None
+    try:
+        found = find_server(*place, folder=config.rootpath)
+    except ConfigUnusable as fault:
+        pytest.fail(str(fault), pytrace=False)
+    return ServerUnderTest(target=found.target, headers=found.headers, env=found.env, cwd=found.cwd)
+
+
+def _in_file(text: str, config: pytest.Config) -> object:
+    from antiphon.loading import ServerMissing, load_fresh
+    from antiphon.server.dispatch import Service
+
+    try:
+        return load_fresh(text, config.rootpath, Service)
+    except ServerMissing as fault:
+        pytest.fail("\n\n".join(filter(None, [f"The server to test is {text!r}. {fault}", fault.log])), pytrace=False)
+
+
+def _in_module(place: str, name: str, config: pytest.Config) -> object:
+    """Return the server of a module, not imported afresh: a test that patches the module patches the server."""
     if str(config.rootpath) not in sys.path:
         sys.path.insert(0, str(config.rootpath))
     try:
-        # Not imported afresh: a test that patches the module patches the server.
-        module: Any = __import__(app["place"], fromlist=["*"])
-        return functools.reduce(getattr, app["name"].split("."), module)
+        return functools.reduce(getattr, name.split("."), __import__(place, fromlist=["*"]))
     except ModuleNotFoundError as fault:
-        if not fault.name or not f"{app['place']}.".startswith(f"{fault.name}."):
+        if not fault.name or not f"{place}.".startswith(f"{fault.name}."):
             raise
         why = f"there is no module {fault.name!r} in {config.rootpath}, nor is one installed"
     except AttributeError:
-        why = f"{app['place']} has no {app['name']!r}"
-    pytest.fail(f"The server to test is {text!r}, and {why}", pytrace=False)
+        why = f"{place} has no {name!r}"
+    pytest.fail(f"The server to test is '{place}:{name}', and {why}", pytrace=False)
 
 
 @contextlib.contextmanager

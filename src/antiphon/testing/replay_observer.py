@@ -41,6 +41,8 @@ _NOT_YOURS: Final = (
         for name in ("stdlib", "platstdlib", "purelib", "platlib")
     },
 )
+_SITE_PACKAGES: Final = f"{os.sep}site-packages{os.sep}"
+"""An environment may hold the packages of another one as well."""
 _seen: ContextVar["tuple[Observer, list[Sighting]] | None"] = ContextVar("seen", default=None)
 
 
@@ -73,7 +75,7 @@ def place_of(file: str, line: int) -> str:
 
 # --- what is looked for -------------------------------------------------------------------------------------------
 
-_BUILTIN: Final[dict[object, tuple[Kind, str]]] = {
+_CALLS: Final[dict[object, tuple[Kind, str]]] = {
     time.time: ("clock", "time.time()"),
     time.time_ns: ("clock", "time.time_ns()"),
     dt.datetime.now: ("clock", "datetime.now()"),
@@ -83,16 +85,17 @@ _BUILTIN: Final[dict[object, tuple[Kind, str]]] = {
     os.urandom: ("random", "os.urandom()"),
     random.random: ("random", "random.random()"),
     random.getrandbits: ("random", "random.getrandbits()"),
+    **{
+        function.__code__: ("random", f"{module.__name__}.{name}()")
+        for module, names in (
+            (uuid, ("uuid1", "uuid4", "uuid6", "uuid7")),
+            (secrets, ("token_bytes", "token_hex", "token_urlsafe", "randbelow")),
+        )
+        for name in names
+        if (function := getattr(module, name, None)) is not None
+    },
 }
-_WRITTEN: Final[dict[CodeType, tuple[Kind, str]]] = {
-    function.__code__: ("random", f"{module.__name__}.{name}()")
-    for module, names in (
-        (uuid, ("uuid1", "uuid4", "uuid6", "uuid7")),
-        (secrets, ("token_bytes", "token_hex", "token_urlsafe", "randbelow")),
-    )
-    for name in names
-    if (function := getattr(module, name, None)) is not None
-}
+"""Functions in C, and the code of those in Python."""
 _DRAWS: Final[dict[CodeType, str]] = {
     method.__code__: f"random.{name}()"
     for name, method in vars(random.Random).items()
@@ -201,8 +204,8 @@ class Observer:
 
     def __init__(self, effects: Iterable[Effect] = (), yours: Iterable[Path] = ()) -> None:
         self._yours = tuple(str(place.resolve()) + os.sep for place in yours)
-        self._codes: dict[CodeType, str] = {}
-        self._builtins: dict[object, str] = {}
+        self._effects: dict[object, str] = {}
+        """What is watched: functions in C, and the code of those in Python."""
         self._entered: dict[int, FrameType] = {}
         self._changes: dict[int, int] = {}
         """The rows that a connection to a database had changed before the call that a frame is making."""
@@ -232,11 +235,7 @@ class Observer:
         inner: Any = getattr(function, "__func__", function)
         while hasattr(inner, "__wrapped__"):
             inner = inner.__wrapped__
-        code = getattr(inner, "__code__", None)
-        if code is None:
-            self._builtins[function] = f"{label}()"
-        else:
-            self._codes[code] = f"{label}()"
+        self._effects[getattr(inner, "__code__", function)] = f"{label}()"
 
     # --- looking --------------------------------------------------------------------------------------------------
 
@@ -244,19 +243,17 @@ class Observer:
         """What a call is, if it is one to be seen."""
         if event.startswith("c_") and getattr(arg, "__name__", "") in _EXECUTES:
             return self._executed(frame, event, arg)
-        caller: FrameType | None
-        if event == "c_call":
-            found, caller = self._in_c(arg), frame
-        elif event == "call":
-            found, caller = self._in_python(frame), frame.f_back
-        else:
+        if event not in {"call", "c_call"}:
             return None
+        is_python = event == "call"
+        found = self._kind_of(frame.f_code, frame) if is_python else self._kind_of(arg, None)
+        caller = frame.f_back if is_python else frame
         if found is None:
             return None
         kind, what = found
         if caller is not None and self._is_yours(caller.f_code.co_filename):
             return Sighting(kind=kind, what=what, file=caller.f_code.co_filename, line=caller.f_lineno)
-        if kind == "effect" and event == "call":
+        if kind == "effect" and is_python:
             # Called by a library, or as a task of its own: then where it is written is all there is to say.
             return Sighting(kind=kind, what=what, file=frame.f_code.co_filename, line=frame.f_code.co_firstlineno)
         return None
@@ -296,27 +293,21 @@ class Observer:
             return self.effect(f"sqlite3.{type(holder).__name__}.{method.__name__}()", frame)
         return None
 
-    def _in_c(self, function: object) -> tuple[Kind, str] | None:
+    def _kind_of(self, called: object, frame: FrameType | None) -> tuple[Kind, str] | None:
+        """Return what a call is, of a function in C, or of this code in a frame; None if it is none to be seen."""
         try:
-            known = _BUILTIN.get(function)
-            watched = self._builtins.get(function)
+            watched, known = self._effects.get(called), _CALLS.get(called)
         except TypeError:  # a callable that cannot be hashed
             return None
-        return ("effect", watched) if watched is not None else known
-
-    def _in_python(self, frame: FrameType) -> tuple[Kind, str] | None:
-        code = frame.f_code
-        if code in self._codes:
-            return ("effect", self._codes[code]) if self._is_new(frame) else None
-        if code in _WRITTEN:
-            return _WRITTEN[code]
-        if code in _DRAWS:
+        if watched is not None:
+            return ("effect", watched) if frame is None or self._is_new(frame) else None
+        if frame is not None and called in _DRAWS:
             source = frame.f_locals.get("self")
             shared = source is _SHARED or isinstance(source, random.SystemRandom)
-            return ("random", _DRAWS[code]) if shared else None
-        if code in _ASKS and self._is_new(frame):
+            return ("random", _DRAWS[frame.f_code]) if shared else None
+        if frame is not None and called in _ASKS and self._is_new(frame):
             return "ask", str(frame.f_locals.get("message", ""))
-        return None
+        return known
 
     def _is_new(self, frame: FrameType) -> bool:
         """Whether a frame is entered for the first time: a coroutine is entered again after each await."""
@@ -330,7 +321,8 @@ class Observer:
         if file.startswith("<"):
             return False
         path = _resolved(file)
-        return path.startswith(self._yours) or not path.startswith(_NOT_YOURS)
+        is_installed = path.startswith(_NOT_YOURS) or _SITE_PACKAGES in path
+        return path.startswith(self._yours) or not is_installed
 
 
 @functools.lru_cache(maxsize=1000)

@@ -21,7 +21,7 @@ from antiphon.server.dispatch import Service
 from antiphon.testing.answer_values import message_of
 from antiphon.testing.answers import Script
 from antiphon.testing.replay_observer import STEPS, Effect, Observer, Sighting, place_of
-from antiphon.testing.servers import Instances, instances, is_here
+from antiphon.testing.servers import Instances, ServerUnderTest, instances, is_here
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import METHODS
 
@@ -123,9 +123,10 @@ async def check_replay_safety(
     method, params = _read(call)
     script = answers if isinstance(answers, Script) else Script(answers)
     effects = list(effects)
-    if effects and not is_here(app):
+    known = app if isinstance(app, ServerUnderTest) else ServerUnderTest(target=app)
+    if effects and not is_here(known):
         raise ValueError("Effects can be watched in a Server of this process alone, not behind a URL or a command")
-    async with instances(app, script, STEPS) as server:
+    async with instances(known, script, STEPS) as server:
         function = None if server.service is None else _function(server.service, method, params)
         observer = None if server.service is None else Observer(effects, _homes(function))
         trial = _Trial(server, observer, written=_place(function), ignore=ignore)
@@ -136,7 +137,7 @@ async def check_replay_safety(
     return SafetyReport(
         problem="" if may_fail else problem,
         call=str(params[METHODS[method].target or "name"]),
-        findings=(*_first_of_each(trial.differing), *trial.repeated()),
+        findings=(*trial.differing.values(), *trial.repeated()),
         rounds=len(trial.rounds),
         asked=tuple(key for round_ in trial.rounds for key in round_.end.questions or ()),
         notes=tuple(filter(None, [problem if may_fail else "", server.note, *trial.notes, "" if observer else unseen])),
@@ -186,7 +187,8 @@ class _Trial:
         """Where the handler is."""
         self._ignore = ignore
         self.rounds: list[_Round] = []
-        self.differing: list[Finding] = []
+        self.differing: dict[tuple[Kind, str], Finding] = {}
+        """The first finding of each kind and question: one that changes does so on every round."""
         self.notes: list[str] = []
 
     async def run(self, method: str, params: JsonObject, answers: Answers, max_rounds: int) -> None:
@@ -261,30 +263,21 @@ class _Trial:
         if when == _AGAIN:
             self.notes.append(f"Round {round_.number} was not run twice: {why}")
             return False
-        self.differing.append(
-            Finding(
-                kind="instance",
-                what=f"Round {round_.number} was refused by a fresh instance: {why}",
-                where=self._written,
-                advice="Give all instances the same key: Seal(keys=[...]), or the variable ANTIPHON_KEYS.",
-                rounds=(round_.number,),
-            )
-        )
+        what = f"Round {round_.number} was refused by a fresh instance: {why}"
+        advice = "Give all instances the same key: Seal(keys=[...]), or the variable ANTIPHON_KEYS."
+        self._note("instance", what, self._written, advice, round_)
         return True
 
     def _found(self, kind: Kind, what: str, round_: _Round, when: str, *, key: str = "") -> None:
         reasons = " and ".join(sorted({f"{sight.what} at {sight.place}" for sight in round_.causes}))
+        what = f"{what}. It may come from {reasons}." if reasons else f"{what}."
         asked = round_.asked_at((round_.end.questions or {}).get(key)) if key else ""
-        self.differing.append(
-            Finding(
-                kind=kind,
-                what=f"{what}. It may come from {reasons}." if reasons else f"{what}.",
-                where=asked or self._written,
-                advice=self._told(_advice(round_.causes, when, is_observed=self._observer is not None)),
-                rounds=(round_.number,),
-                key=key,
-            )
-        )
+        advice = self._told(_advice(round_.causes, when, is_observed=self._observer is not None))
+        self._note(kind, what, asked or self._written, advice, round_, key=key)
+
+    def _note(self, kind: Kind, what: str, where: str, advice: str, round_: _Round, *, key: str = "") -> None:
+        found = Finding(kind=kind, what=what, where=where, advice=advice, rounds=(round_.number,), key=key)
+        self.differing.setdefault((kind, key), found)
 
     def _told(self, advice: str) -> str:
         """The advice, for the server at hand: a Context of another library has no steps."""
@@ -304,15 +297,16 @@ class _Trial:
                 same = (sight.kind, name, sight.file, sight.line, sight.called_at)
                 found.setdefault(same, (sight, {}))[1][round_.number] = None
         for sight, rounds in found.values():
-            if len(rounds) > 1 and (sight.kind == "effect" or sight.kind == "clock" or sight.kind == "random"):  # noqa: PLR1714 -- mypy reads it so
-                called = f" (called at {place_of(*sight.called_at[-1])})" if sight.called_at else ""
-                yield Finding(
-                    kind=sight.kind,
-                    what=f"{sight.what} ran in {_counted([*rounds])}, outside of a step{called}",
-                    where=sight.place if sight.file else self._written,
-                    advice=self._told(_REMEDIES[sight.kind]),
-                    rounds=tuple(rounds),
-                )
+            if len(rounds) == 1 or sight.kind == "ask" or sight.kind == "step":  # noqa: PLR1714 -- mypy reads it so
+                continue
+            called = f" (called at {place_of(*sight.called_at[-1])})" if sight.called_at else ""
+            yield Finding(
+                kind=sight.kind,
+                what=f"{sight.what} ran in {_counted([*rounds])}, outside of a step{called}",
+                where=sight.place if sight.file else self._written,
+                advice=self._told(_REMEDIES[sight.kind]),
+                rounds=tuple(rounds),
+            )
 
 
 def _seeing(observer: Observer | None) -> AbstractContextManager[list[Sighting]]:
@@ -360,14 +354,6 @@ def _advice(cause: list[Sighting], when: str, *, is_observed: bool) -> str:
     advice = "Whatever differs from run to run belongs into a step: await ctx.step('name', function)."
     # Where steps can be seen, one that ran in the last round is a note and no finding.
     return advice if is_observed else f"{advice} A step of the last round runs once only if the server has a store."
-
-
-def _first_of_each(findings: list[Finding]) -> list[Finding]:
-    """A question that changes does so on every round: the first time tells it all."""
-    kept: dict[tuple[str, str], Finding] = {}
-    for finding in findings:
-        kept.setdefault((finding.kind, finding.key), finding)
-    return list(kept.values())
 
 
 def _is_harmless(sight: Sighting, ignore: Collection[str]) -> bool:

@@ -15,7 +15,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -32,8 +32,6 @@ from antiphon.testing.answers import Script
 from antiphon.transports.link import Caller, Link, OnNotification, SessionLink, session_of
 from antiphon.types import JsonObject
 from antiphon.wire.revisions import PROTOCOL_VERSION, REVISION
-
-Make: TypeAlias = Callable[[], Service]
 
 KEYS = "ANTIPHON_KEYS"
 
@@ -67,16 +65,14 @@ class ServerUnderTest(msgspec.Struct, frozen=True, kw_only=True):
             from antiphon.testing.cassette.links import Player  # few tests replay
 
             return Player(self.cassette)
-        connect = self._instances() if self.rotate else self.link_to_one
+        connect = self._rotating() if self.rotate else self.link_to_one
         return link_to(connect, rotate=self.rotate, record=self.cassette, headers=self.headers)
 
     def link_to_one(
         self, *, patience: float = eras.PROBING, on_stray_line: Callable[[str], None] | None = None
     ) -> Link:
         """Return a link to one instance, which nothing records. A command inherits the variables of this process."""
-        target = _served(self.target)
-        if callable(target) and not isinstance(target, Service | Link):
-            target = _made(target)
+        target = instance_of(self).target
         return eras.connect(
             target,
             headers=self.headers,
@@ -89,21 +85,16 @@ class ServerUnderTest(msgspec.Struct, frozen=True, kw_only=True):
             on_stray_line=on_stray_line,
         )
 
-    def _instances(self) -> Callable[[], Link]:
+    def _rotating(self) -> Callable[[], Link]:
         """Return what makes links to fresh instances, all of which have one key."""
-        key, target = shared_key(), _served(self.target)
-        if isinstance(target, Link) or (isinstance(target, str) and target.startswith(("http://", "https://"))):
-            raise AntiphonError(
-                f"rotate starts its server afresh for each request, and {target!r} is not started by the test:"
-                " give an app, a function that makes one, or a command"
-            )
-        if not isinstance(target, Service) and not callable(target):
-            return msgspec.structs.replace(self, env={**key, **(self.env or {})}).link_to_one
-        fresh = msgspec.structs.replace(self, target=maker(target))
+        try:
+            key, fresh = shared_key(), fresh_of(self)
+        except NoFreshInstance as fault:
+            raise NoFreshInstance(f"rotate starts its server afresh for each request. {fault}") from None
 
         def another() -> Link:
             with environment(key):
-                return fresh.link_to_one()
+                return fresh().link_to_one()
 
         return another
 
@@ -155,23 +146,46 @@ def environment(variables: Mapping[str, str]) -> Generator[None]:
                 os.environ[name] = value
 
 
-def maker(target: Service | Callable[..., object]) -> Make:
-    """Return what makes instances: the function given, or one that imports the server's module again."""
-    if not isinstance(target, Service):
-        return lambda: _made(target)
-    module, name = _origin(target)
-    return lambda: _imported_anew(module, name)
+def is_here(known: ServerUnderTest) -> bool:
+    """Return whether the target is a Server of this process, or a function that makes one."""
+    target = _served(known.target)
+    return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
 
 
-def _made(factory: Callable[..., object]) -> Service:
-    made = _served(factory())
-    if not isinstance(made, Service):
-        raise NoFreshInstance(f"{factory!r} should make a Server, and made {made!r}")
-    return made
+def instance_of(known: ServerUnderTest) -> ServerUnderTest:
+    """Return the same for one instance. Only a function makes it now: any other target is what it is."""
+    return msgspec.structs.replace(known, target=_made(known.target)) if is_here(known) else known
+
+
+def fresh_of(known: ServerUnderTest) -> Callable[[], ServerUnderTest]:
+    """Return what makes other instances of the same server; raise NoFreshInstance if there is no way.
+
+    A function is called again, the module of a Server imported again, and a command started again.
+    """
+    target = _served(known.target)
+    if isinstance(target, Service):
+        module, name = _origin(target)
+        return lambda: msgspec.structs.replace(known, target=_imported_anew(module, name))
+    if isinstance(target, Link) or str(target).startswith(("http://", "https://")):
+        raise NoFreshInstance(
+            f"There is no way to make another instance of {target!r}, which was not started here."
+            " Give an app, a function that makes one, or a command instead."
+        )
+    return lambda: instance_of(known)
+
+
+def _made(target: object) -> Service:
+    """Return a Server, or the one that a function makes."""
+    served = _served(target)
+    if not isinstance(served, Service) and callable(target):
+        served = _served(target())
+    if not isinstance(served, Service):
+        raise NoFreshInstance(f"{target!r} should make a Server, and made {served!r}")
+    return served
 
 
 def _served(target: object) -> object:
-    """The target itself, or the service inside it if it is another library's server, given to `adapt.awaited`."""
+    """Return the target, or the service inside it if it is another library's server, given to `adapt.awaited`."""
     return service_of(target) or target
 
 
@@ -259,49 +273,30 @@ class Instances(msgspec.Struct, frozen=True, kw_only=True):
     """Why there are no fresh instances."""
 
 
-def is_here(target: object) -> bool:
-    """Return whether a target is a Server of this process, or makes one."""
-    target = _served(target.target if isinstance(target, ServerUnderTest) else target)
-    return isinstance(target, Service) or (callable(target) and not isinstance(target, Link))
-
-
 @asynccontextmanager
-async def instances(target: object, script: Script, observer: StepObserver) -> AsyncGenerator[Instances]:
-    """Make instances of a target, with the first one open. The observer is told of the steps of those that are here."""
-    known = target if isinstance(target, ServerUnderTest) else ServerUnderTest(target=target)
-    target = _served(known.target)
-    if not isinstance(target, Service) and not (callable(target) and is_here(target)):
-        is_started_here = not isinstance(target, Link) and not str(target).startswith(("http://", "https://"))
-        # One that is started here is given a key, so that it can be started again.
-        env = {KEYS: new_key(), **(known.env or {})} if is_started_here else None
-        connection = msgspec.structs.replace(known, era=REVISION, env=env)
-
-        def another() -> Client:
-            return Client(connection.link_to_one(), **script.handlers())
-
-        note = "" if is_started_here else "Not run on a fresh instance: this server was not started here."
-        async with another() as client:
-            yield Instances(client=client, fresh=another if is_started_here else None, note=note)
-        return
-
-    make, note = None, ""
+async def instances(known: ServerUnderTest, script: Script, observer: StepObserver) -> AsyncGenerator[Instances]:
+    """Make instances of a server, with the first one open. The observer is told of the steps of those that are here."""
+    # All have one key: whether they do without this is for rotation to find out, not for a look at the handler.
+    known = msgspec.structs.replace(known, era=REVISION, env={**shared_key(), **(known.env or {})})
+    fresh, note = None, ""
     try:
-        make = maker(target)
+        fresh = fresh_of(known)
     except NoFreshInstance as fault:
         note = f"Not run on a fresh instance. {fault}"
-    first = target if isinstance(target, Service) else _made(target)
+    first = instance_of(known)
+    service = first.target if isinstance(first.target, Service) else None
     with ExitStack() as rehearsals:
 
-        def client_of(service: Service) -> Client:
-            if service is not first:
-                # Whether instances have the same key is for rotation to find out, not for a look at the handler.
-                service.share_seal(first)
-            rehearsals.enter_context(service.rehearsal(observer))
-            return Client(service, era=REVISION, identity=known.identity, **script.handlers())
+        def client_of(one: ServerUnderTest) -> Client:
+            if service is not None and isinstance(one.target, Service):
+                if one.target is not service:
+                    one.target.share_seal(service)
+                rehearsals.enter_context(one.target.rehearsal(observer))
+            return Client(one.link_to_one(), **script.handlers())
 
         async with client_of(first) as client:
-            fresh = None if make is None else lambda: client_of(make())
-            yield Instances(client=client, service=first, fresh=fresh, note=note)
+            again = None if fresh is None else lambda: client_of(fresh())
+            yield Instances(client=client, service=service, fresh=again, note=note)
 
 
 # --- an application over real HTTP ----------------------------------------------------------------------------------

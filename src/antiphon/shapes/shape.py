@@ -1,34 +1,154 @@
-"""Functions as JSON Schemas: the arguments of a handler, described and read by its signature."""
+"""Types, JSON Schemas and functions as shapes: a schema, and a reader of what peers send."""
 
 import copy
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import ValidationError, convert
 from msgspec.structs import asdict
 
-from antiphon.shapes.annotations import hints_of, parsed, peeled, target_of, type_name
+from antiphon.shapes.annotations import describe, hints_of, name_of, peeled, remembered, type_name
 from antiphon.shapes.constraints import facets_of
 from antiphon.shapes.mismatch import Mismatch
-from antiphon.shapes.readers import TypeReader
-from antiphon.shapes.records import MISSING
-from antiphon.shapes.schema_trees import Schema, subschemas
-from antiphon.shapes.translation import Translation, Walk, convertible, settled, with_default
+from antiphon.shapes.readers import TypeReader, read_strictly
+from antiphon.shapes.records import MISSING, Field, field
+from antiphon.shapes.schema_trees import Schema, every, is_array, is_object
+from antiphon.shapes.translation import Translation, Walk, convertible, encoded, object_schema, settled
+from antiphon.shapes.validation import Validator, check_bounds
+
+_JSON_TYPES: dict[object, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}
+
+
+class Shape:
+    """A type, its JSON Schema (2020-12, self-contained) and its converter."""
+
+    __slots__ = ("_decode", "_decoder", "_plain", "_reader", "_validator", "schema", "type")
+
+    def __init__(self, type_: object, walk: Walk, part: Translation) -> None:
+        if not convertible(part.decode):
+            raise TypeError(f"{type_name(type_)} cannot be read from JSON")
+        self.type = type_
+        self.schema: dict[str, object] = walk.definitions.enclosed(part.schema)
+        self._decode = part.decode
+        self._plain = not walk.custom
+        self._reader = TypeReader(part.decode, self.schema)
+        self._decoder: Any = None
+        if not walk.foreign:
+            self._decoder = msgspec.json.Decoder(part.decode, dec_hook=read_strictly)
+        self._validator: Any = None
+
+    def __repr__(self) -> str:
+        return f"Shape({type_name(self.type)})"
+
+    def read(self, value: object, *, lax: bool = False) -> Any:
+        """Return a typed value from JSON-decoded builtins; with `lax`, read strings as numbers and booleans too."""
+        if lax or not self._plain:
+            return self._reader.read(value, lax)
+        try:
+            return convert(value, self._decode)
+        except (ValidationError, RecursionError):  # the reader also takes 3.0 for 3, and explains the error
+            return self._reader.read(value)
+
+    def write(self, value: object) -> Any:
+        """Return JSON-able builtins that fit the schema, from a typed value."""
+        data = encode(value)
+        written = msgspec.json.decode(data)
+        if self._decoder is None:
+            self._validate(written)
+            return written
+        try:
+            self._decoder.decode(data)
+        except ValidationError:
+            self._reader.read(written)
+        return written
+
+    def _validate(self, written: object) -> None:
+        """Validate by the schema itself: pydantic may write other values than it reads."""
+        if self._validator is None:
+            self._validator = Validator(self.schema)
+        self._validator.check(written)
+
+
+def encode(value: object) -> bytes:
+    """Encode a value as JSON; raise Mismatch if that is not possible."""
+    try:
+        return msgspec.json.encode(value, enc_hook=encoded)
+    except NotImplementedError as problem:
+        raise Mismatch(f"not JSON: a value of type {problem}") from None
+    except RecursionError:
+        raise Mismatch("nested too deeply") from None
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise Mismatch(f"not JSON: {problem}") from problem
+
+
+@remembered
+def shape_of(type_: object, *, output: bool = False) -> Shape:
+    """Return the shape of a type; raise TypeError naming the type if JSON Schema cannot express it.
+
+    With `output` the schema describes what `write` returns, where pydantic writes other values than it reads.
+    """
+    return Shape(type_, *settled(lambda walk: walk.translate(type_), output=output))
+
+
+# --- JSON Schemas given by the user ---
+
+
+class RawShape(Shape):
+    """A JSON Schema that reads and writes the plain JSON values it allows."""
+
+    __slots__ = ()
+
+    def __init__(self, schema: dict[str, object]) -> None:
+        self.type = dict
+        self.schema = schema
+        self._validator = Validator(schema, check_bounds(schema))
+
+    def read(self, value: object, *, lax: bool = False) -> Any:
+        data = encode(value)  # refuses a value nested too deeply for the validator, whose stack has no guard
+        value = _loosened(value, self.schema) if lax else value
+        self._validator.check(value, data)
+        return value
+
+    def write(self, value: object) -> Any:
+        written = msgspec.json.decode(encode(value))
+        self._validator.check(written)
+        return written
+
+
+def raw_shape(schema: dict[str, object]) -> Shape:
+    """Return a shape for a JSON Schema of any supported dialect (`$schema`, else 2020-12).
+
+    Raise ValueError if it is not a schema, refers to something outside itself, or is too large.
+    """
+    return RawShape(schema)
+
+
+def _loosened(value: Any, schema: Any) -> Any:
+    """Return the value with strings converted to the numbers and booleans that the schema asks for."""
+    if not is_object(schema):
+        return value
+    if isinstance(value, str) and isinstance(kind := schema.get("type"), str) and kind in _JSON_TYPES:
+        try:
+            return msgspec.convert(value, _JSON_TYPES[kind], strict=False)
+        except msgspec.ValidationError:
+            return value
+    if is_object(value):
+        known = schema.get("properties")
+        parts = known if is_object(known) else {}
+        return {key: _loosened(item, parts.get(key)) for key, item in value.items()}
+    if is_array(value):
+        return [_loosened(item, schema.get("items")) for item in value]
+    return value
+
+
+# --- functions ---
+
 
 _SIMPLE = (str, int, float, bytes, type(None))
 _CONTAINERS: tuple[type[Any], ...] = (list, dict, set, bytearray)
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    name: str
-    annotation: object
-    default: object = MISSING
-    description: str | None = None
 
 
 class Signature:
@@ -38,7 +158,7 @@ class Signature:
 
     def __init__(
         self,
-        parameters: tuple[Parameter, ...],
+        parameters: tuple[Field, ...],
         walk: Walk,
         parts: list[Translation],
         rest: Translation | None,
@@ -48,7 +168,11 @@ class Signature:
     ) -> None:
         self.parameters = parameters
         self.description = description
-        self.schema: dict[str, object] = _schema(walk, parameters, parts, rest)
+        schema = {
+            **object_schema(parameters, parts),
+            "additionalProperties": False if rest is None else rest.schema or True,
+        }
+        self.schema: dict[str, object] = walk.definitions.enclosed(schema)
         self._struct = _struct(parameters, parts, name, closed=rest is None)
         self._plain = not walk.custom
         self._reader = TypeReader(self._struct, self.schema, noun="argument")
@@ -87,7 +211,7 @@ def signature_of(function: Callable[..., object], *, skip: Collection[str] = ())
     name = name_of(function)
     hints = hints_of(function)
     description, told, _ = describe(function)
-    parameters: list[Parameter] = []
+    parameters: list[Field] = []
     extra: object = MISSING
     for item in _parameters(function, name):
         if item.name in skip:
@@ -99,30 +223,11 @@ def signature_of(function: Callable[..., object], *, skip: Collection[str] = ())
             parameters.append(_parameter(item, annotation, told.get(item.name)))
 
     def translate(walk: Walk) -> tuple[list[Translation], Translation | None]:
-        parts = [_translated(walk, parameter, name) for parameter in parameters]
-        return parts, None if extra is MISSING else _translated(walk, Parameter("**", extra), name)
+        parts = [_translated(walk, parameter.name, parameter.annotation, name) for parameter in parameters]
+        return parts, None if extra is MISSING else _translated(walk, "**", extra, name)
 
     walk, (parts, rest) = settled(translate)
     return Signature(tuple(parameters), walk, parts, rest, name=name, description=description)
-
-
-def describe(function: Callable[..., object]) -> tuple[str | None, dict[str, str], str | None]:
-    """Return what the docstring says: the description, each argument, and the result."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.isroutine(function) or isinstance(function, type):
-        text = inspect.getdoc(function)
-    else:
-        text = inspect.getdoc(target_of(function)) or inspect.getdoc(type(function))
-    docstring = parsed(text)
-    return docstring.description, docstring.arguments, docstring.returns
-
-
-def name_of(function: Callable[..., object]) -> str:
-    """Return the function's name; of a partial, that of its function; of an object, that of its class."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _parameters(function: Callable[..., object], name: str) -> list[inspect.Parameter]:
@@ -140,7 +245,7 @@ def _parameters(function: Callable[..., object], name: str) -> list[inspect.Para
     return [item for item in found.values() if item.name not in bound]
 
 
-def _parameter(item: inspect.Parameter, annotation: Any, told: str | None) -> Parameter:
+def _parameter(item: inspect.Parameter, annotation: Any, told: str | None) -> Field:
     default: Any = MISSING if item.default is item.empty else item.default
     if _is_field_info(default):  # limit: int = Field(10, le=100)
         annotation = Annotated[annotation, default]
@@ -148,10 +253,9 @@ def _parameter(item: inspect.Parameter, annotation: Any, told: str | None) -> Pa
     inner, metadata = peeled(annotation)
     if default is MISSING:
         default = next((found for it in metadata if (found := _field_default(it)) is not MISSING), MISSING)
-    description = facets_of(metadata).notes.get("description")
-    if description is None and told:
+    if told and "description" not in facets_of(metadata).notes:
         annotation = Annotated[inner, *metadata, told]
-    return Parameter(item.name, annotation, default, description or told)
+    return field(item.name, annotation, default)
 
 
 def _is_field_info(value: object) -> bool:
@@ -164,28 +268,14 @@ def _field_default(info: Any) -> object:
     return info.get_default(call_default_factory=True)
 
 
-def _translated(walk: Walk, parameter: Parameter, name: str) -> Translation:
+def _translated(walk: Walk, parameter: str, annotation: Any, name: str) -> Translation:
     try:
-        return walk.translate(parameter.annotation)
+        return walk.translate(annotation)
     except TypeError as problem:
-        raise TypeError(f"parameter '{parameter.name}' of {name}(): {problem}") from problem
+        raise TypeError(f"parameter '{parameter}' of {name}(): {problem}") from problem
 
 
-def _schema(
-    walk: Walk, parameters: tuple[Parameter, ...], parts: list[Translation], rest: Translation | None
-) -> Schema:
-    properties = {
-        parameter.name: with_default(part.schema, parameter.default)
-        for parameter, part in zip(parameters, parts, strict=True)
-    }
-    schema: Schema = {"type": "object", "properties": properties}
-    if required := [parameter.name for parameter in parameters if parameter.default is MISSING]:
-        schema["required"] = required
-    schema["additionalProperties"] = False if rest is None else rest.schema or True
-    return walk.definitions.enclosed(schema)
-
-
-def _struct(parameters: tuple[Parameter, ...], parts: list[Translation], name: str, *, closed: bool) -> Any:
+def _struct(parameters: tuple[Field, ...], parts: list[Translation], name: str, *, closed: bool) -> Any:
     for parameter, part in zip(parameters, parts, strict=True):
         if not convertible(part.decode):
             told = type_name(parameter.annotation)
@@ -227,9 +317,5 @@ def _check_headers(schema: Schema, name: str) -> None:
             if header.lower() in reachable:
                 raise TypeError(f"parameter '{key}' of {name}(): the header {header!r} is used twice")
             reachable[header.lower()] = key
-    if _headers(schema) != len(reachable):
+    if sum("x-mcp-header" in part for part in every(schema)) != len(reachable):
         raise TypeError(f"{name}(): a Header cannot be inside a list, a union, or a class that is used twice")
-
-
-def _headers(schema: Schema) -> int:
-    return ("x-mcp-header" in schema) + sum(_headers(part) for _, part in subschemas(schema))
