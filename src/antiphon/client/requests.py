@@ -149,10 +149,7 @@ class Requests:
         return made
 
     def clock(self, id_: object, runs: bool) -> None:
-        """Stop or start the server's time for a request: a question is answered that may belong to it.
-
-        None stands for all requests, where a person signs in for one of them.
-        """
+        """Stop or start the server's time for a request, or, with None, for all that are under way."""
         for budget in [*self._budgets.values()] if id_ is None else filter(None, [self._budgets.get(id_)]):
             if runs:
                 budget.go_on()

@@ -167,7 +167,7 @@ class LegacyLink(SessionLink):
     ) -> JsonObject:
         """Wait for a call's reply, or its questions; return either as a modern reply."""
         try:
-            reply = await call.reply(on_notification, lambda runs: self._caller.clock(id_, runs))
+            reply = await call.reply(on_notification)
         except BaseException as fault:
             session.leave(call, fault)
             raise
@@ -199,6 +199,8 @@ class LegacyLink(SessionLink):
             session, call = await self._visited(session, call)
         else:
             return {"jsonrpc": "2.0", "id": message["id"], "error": call.urls}
+        if session.unclaimed:
+            self._caller.clock(message["id"], False)  # until they are answered
         return await self._turn(session, call, message["id"], on_notification)
 
     async def _answer(self, session: ClientSession, call: LegacyCall, given: JsonObject) -> None:
