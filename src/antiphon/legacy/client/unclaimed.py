@@ -66,7 +66,7 @@ class UnclaimedQuestions:
         self._count = 0
 
     def ended(self, *, left: bool, last: bool) -> None:
-        """A call has ended that may have asked: ``left`` by the client, or with its reply; the ``last`` that was open."""
+        """A call has ended that may have asked, by its reply or ``left`` by the client; the ``last`` that was open."""
         self._was_left = bool(self._of_calls) and (self._was_left or left)
         if not last:
             return
