@@ -50,10 +50,12 @@ class ByFunction:
         return self._redirect
 
     async def visit(self, login: Login) -> str:
+        back: str | Awaitable[str]
         if inspect.iscoroutinefunction(self._visit):
-            return await self._visit(login.url, login.redirect)
-        # A plain function may wait for the person: in a thread, so that other calls go on.
-        back = await asyncio.to_thread(self._visit, login.url, login.redirect)
+            back = self._visit(login.url, login.redirect)
+        else:
+            # It may wait for the person: in a thread, so that other calls go on.
+            back = await asyncio.to_thread(self._visit, login.url, login.redirect)
         return await back if inspect.isawaitable(back) else back
 
     async def close(self) -> None: ...

@@ -289,7 +289,7 @@ class _Builder:
 
     def _credentials(self, said: Fields, values: dict[str, Any], found: ConfiguredServer) -> Credentials | None:
         """Return who calls the server; note it where that does not fit the server."""
-        from antiphon.client.auth import check_secure  # few suites sign in
+        from antiphon.client.signing_in import check_secure  # few suites sign in
 
         node, auth = said.nodes["auth"], said.values["auth"]
         told: dict[str, Any] = filled(auth.values, self._variables) if isinstance(auth, Fields) else {"login": ""}
