@@ -153,7 +153,7 @@ class ClientSession:
     def done(self, call: LegacyCall) -> None:
         """Note that the server has replied: refuse the call's open questions, answer those that only seemed its own."""
         self._end(call)
-        self.unclaimed.replied()
+        self.unclaimed.count = 0
         own, guessed = call.give_back()
         if self.fault is not None:
             return
@@ -165,7 +165,7 @@ class ClientSession:
 
     def _end(self, call: LegacyCall, *, left: bool = False) -> None:
         del self._calls[call.id]
-        if call.asks:
+        if call.asks and self.unclaimed:
             self.unclaimed.ended(left=left, last=not self._asking)
 
     @property
@@ -211,7 +211,7 @@ class ClientSession:
 
     async def log_from(self, level: object) -> None:
         """Set the session's log level, if it has another (server/utilities/logging)."""
-        if level is None or level == self._level or not self.server.has("logging"):
+        if level == self._level or not self.server.has("logging"):
             return
         try:
             await self.ask("logging/setLevel", {"level": level})

@@ -35,7 +35,7 @@ class UnclaimedQuestions:
         """Those that an open call may have asked."""
         self._was_left = False
         """Whether the client gave up a call that may have asked one of them."""
-        self._count = 0
+        self.count = 0
         """Questions since the last reply to a call: a server that asks on and on is refused."""
 
     def __len__(self) -> int:
@@ -46,9 +46,9 @@ class UnclaimedQuestions:
         id_: RequestId = request["id"]
         if id_ in self._open:
             return True  # sent twice, answered once
-        if self._count >= MOST_QUESTIONS:
+        if self.count >= MOST_QUESTIONS:
             return False
-        self._count += 1
+        self.count += 1
         if of_calls:
             self._of_calls.add(id_)
         if not self._open:
@@ -60,10 +60,6 @@ class UnclaimedQuestions:
         """Drop a question that the server takes back."""
         if isinstance(id_, int | str):
             self._cancel(id_)
-
-    def replied(self) -> None:
-        """The server has replied to a call: it may ask again as often."""
-        self._count = 0
 
     def ended(self, *, left: bool, last: bool) -> None:
         """A call has ended that may have asked, by its reply or ``left`` by the client; the ``last`` that was open."""
