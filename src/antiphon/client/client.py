@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from antiphon import eras
 from antiphon.client.answers import Answers, Asker, Elicit, Roots, Sampler
 from antiphon.client.calls import RunningCall, params_of, questions_of, responses_of, start_of, unless
-from antiphon.client.catalogue import Pages
 from antiphon.client.deadlines import Budget
 from antiphon.client.listening import Change, Listening
-from antiphon.client.requests import OnLog, OnProgress, Requests, typed
+from antiphon.client.requests import OnLog, OnProgress, Pages, Requests, typed
 from antiphon.client.results import (
     Address,
     CallResult,

@@ -54,7 +54,6 @@ class LegacyHttp(Dialect):
         self._service = service
         self._keeps = mode == "sessions"
         self._dispatcher = Dispatcher(service)
-        self.sessions = Sessions(service.store, shared=service.has_shared_store, ttl=session_ttl, most=max_sessions)
         self.router = InstanceRouter(
             service.store,
             shared=service.has_shared_store,
@@ -62,7 +61,14 @@ class LegacyHttp(Dialect):
             buffer=event_buffer,
             ask_timeout=service.ask_timeout,
         )
-        self.sessions.busy, self.sessions.ended = self.router.busy, self.router.end_here
+        self.sessions = Sessions(
+            service.store,
+            shared=service.has_shared_store,
+            ttl=session_ttl,
+            most=max_sessions,
+            busy=self.router.busy,
+            ended=self.router.end_here,
+        )
         self._changes = service.changes
         self._streams = GetStreams(service, self.sessions, self.router)
         if self._keeps:

@@ -117,9 +117,19 @@ class Sessions:
     """The sessions of a server. Each is a value in the store; this instance remembers only when it wrote which.
 
     There are at most so many that this instance wrote last. For one more, the one that was unused for longest ends.
+    ``busy`` gives those that a call or a stream uses here, and ``ended`` is told of one that has ended elsewhere.
     """
 
-    def __init__(self, store: Store, *, shared: bool, ttl: float, most: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        shared: bool,
+        ttl: float,
+        most: int,
+        busy: Callable[[], Iterable[str]],
+        ended: Callable[[str], object],
+    ) -> None:
         self._store = store
         self._shared = shared
         self._ttl = ttl
@@ -131,10 +141,8 @@ class Sessions:
         """When each session was last written from here. The one that was unused here for longest comes first."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._moment = 0.0
-        self.busy: Callable[[], Iterable[str]] = tuple
-        """Gives the sessions that a call or a stream uses here."""
-        self.ended: Callable[[str], object] = str
-        """Is told of one of them that has ended elsewhere."""
+        self._busy = busy
+        self._ended = ended
         self._sweeping: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -150,7 +158,7 @@ class Sessions:
 
     async def _make_room(self) -> None:
         """End the session that was unused for longest; InvalidRequest if all are in use."""
-        busy = {_key(name) for name in self.busy()}
+        busy = {_key(name) for name in self._busy()}
         idle = (key for key in list(self._used) if key not in busy)
         for key in islice(idle, _LOOKED_AT):
             if await self._has_left(key):
@@ -270,9 +278,9 @@ class Sessions:
     async def _sweep(self) -> None:
         """Forget the sessions that have not been used here for too long; prolong those in use."""
         with contextlib.suppress(StoreError):
-            for name in self.busy():
+            for name in self._busy():
                 if not await self.touch(name):
-                    self.ended(name)
+                    self._ended(name)
         # A period late: a moment may be before the write that it stands for, and the store drops what has ended later.
         over = time.monotonic() - self._ttl - self._period
         for key, used in list(self._used.items()):
