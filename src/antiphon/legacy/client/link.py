@@ -75,7 +75,7 @@ class LegacyLink(SessionLink):
             if ended is not None:
                 await ended.close()
 
-    def request(
+    def request(  # pyright: ignore[reportIncompatibleMethodOverride] -- awaited, it is the same
         self,
         message: JsonObject,
         *,

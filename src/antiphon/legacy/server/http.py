@@ -240,8 +240,7 @@ class LegacyHttp(Dialect):
         try:
             if message["method"] not in CHANGING:
                 return await self._dispatcher.answer(message, session, reply, headers)
-            async with self.sessions.changing(session) as now:
-                return await self._dispatcher.answer(message, now, reply)
+            return await self.sessions.change(session, lambda now: self._dispatcher.answer(message, now, reply))
         except asyncio.CancelledError:
             if not self.router.was_cancelled(session.id, id_):
                 raise

@@ -4,20 +4,21 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from antiphon.errors import InvalidParams, InvalidRequest
-from antiphon.stores.store import Store, StoreError, following
+from antiphon.stores.store import Store, StoreError
 from antiphon.types import JsonObject, LogLevel
 from antiphon.wire.jsonrpc import Message
 from antiphon.wire.revisions import EARLIER, PROTOCOL_VERSION, negotiated
 
+T = TypeVar("T")
 MAX_URIS = 1000
 """Resources that one session may subscribe to."""
 MAX_BYTES = 16 * 1024
@@ -107,8 +108,6 @@ def states_revision(message: Message) -> bool:
 
 _OFTEN: Final = 10
 """A session in use is written again this many times within its time to live."""
-_CLAIMED: Final = 5.0
-"""Seconds for which an instance may have a session to itself."""
 _LOOKED_AT: Final = 100
 """Sessions of a shared store that are looked at before another is refused."""
 
@@ -153,7 +152,9 @@ class Sessions:
         session = opened(message, secrets.token_urlsafe(18), principal)
         if len(self._used) >= self._most:
             await self._make_room()
-        await self.keep(session)
+        key = _key(session.id)
+        await self._store.put(key, session.pack(self._writer), ttl=self._ttl)
+        self._note(key)
         return session
 
     async def _make_room(self) -> None:
@@ -203,37 +204,19 @@ class Sessions:
             raise _gone()  # another principal's; the reply must not tell that it exists
         return session
 
-    @contextlib.asynccontextmanager
-    async def changing(self, session: Session) -> AsyncGenerator[Session]:
-        """Give a session as it is now, to be changed; then keep it."""
-        async with self._alone(session.id):
-            now = msgspec.structs.replace(await self._as_it_is(session.id, session.principal))
-            yield now
-            await self.keep(now)
-
-    @contextlib.asynccontextmanager
-    async def _alone(self, name: str) -> AsyncGenerator[None]:
-        """Let no other task write a session, here or at other instances."""
-        lock = self._locks.setdefault(name, asyncio.Lock())
-        async with lock, self._claimed(name) if self._shared else contextlib.nullcontext():
-            yield
-
-    @contextlib.asynccontextmanager
-    async def _claimed(self, name: str) -> AsyncGenerator[None]:
-        """Claim a session in the store. If this instance dies meanwhile, the others wait for a few seconds."""
-        claim = f"antiphon:changing:{name}"
-        if not await self._store.add(claim, ttl=_CLAIMED):
-            async with following(self._store, claim) as wait:
-                while not await self._store.add(claim, ttl=_CLAIMED):
-                    await wait(_CLAIMED)
-        try:
-            yield
-        finally:
-            await self._store.take(claim)
-            await self._store.publish(claim, b"")
-
-    async def keep(self, session: Session) -> None:
-        await self._write(_key(session.id), session)
+    async def change(self, session: Session, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Do something with a session as it is now, and keep it; again if another instance wrote it meanwhile."""
+        key = _key(session.id)
+        async with self._locks.setdefault(session.id, asyncio.Lock()):
+            while True:
+                packed = await self._store.get(key)
+                if packed is None:
+                    raise _gone()
+                now = msgspec.structs.replace(_unpack(packed, session.id))
+                done = await work(now)
+                if await self._store.add(key, now.pack(self._writer), ttl=self._ttl, replacing=packed):
+                    self._note(key)
+                    return done
 
     async def touch(self, name: str) -> bool:
         """Prolong a session that is in use although it sends nothing; False if it has ended."""
@@ -241,20 +224,15 @@ class Sessions:
         packed = await self._store.get(key)
         if packed is None:
             return False
-        # What is changed or ended meanwhile stays so. A claim would make this wait for an instance that died with it.
+        # What is changed or ended meanwhile stays so.
         mine = _decode(packed).pack(self._writer)
         if await self._store.add(key, mine, ttl=self._ttl, replacing=packed):
             self._note(key)
         return True
 
     async def end(self, session: Session) -> None:
-        async with self._alone(session.id):
-            self._used.pop(_key(session.id), None)
-            await self._store.take(_key(session.id))
-
-    async def _write(self, key: str, session: Session) -> None:
-        await self._store.put(key, session.pack(self._writer), ttl=self._ttl)
-        self._note(key)
+        self._used.pop(_key(session.id), None)
+        await self._store.take(_key(session.id))
 
     def _note(self, key: str) -> None:
         """Remember that a session was written just now."""
