@@ -98,6 +98,20 @@ async def test_half_a_file_is_nothing(tmp_path):
     assert await keep.get("b") is None
 
 
+@pytest.mark.parametrize("then", ["put", "drop"])
+async def test_a_draft_that_a_killed_process_left_is_deleted(tmp_path, then):
+    keep = File(tmp_path / "keep")
+    await keep.put("a", "secret")
+    path = next(keep.folder.glob("*.json"))
+    left, young = (keep.folder / f".{path.name}.99999.{name}" for name in ("left", "young"))
+    for draft in (left, young):
+        draft.write_text("half of a sec")
+    os.utime(left, (0, 0))
+    await (keep.put("a", "another") if then == "put" else keep.drop("a"))
+    # Another process may be at work on the young one.
+    assert [young.exists(), left.exists()] == [True, False]
+
+
 async def test_a_lock_of_a_process_that_was_killed_is_free(tmp_path):
     script = (
         "import asyncio, sys\nfrom antiphon.auth import File\n"

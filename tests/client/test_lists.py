@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from antiphon import Client, PeerBroken, Server
-from antiphon.client import catalogue
+from antiphon.client import requests
 
 from .scripted import Scripted
 
@@ -88,7 +88,7 @@ async def test_cursors_that_go_round_in_a_circle_are_noticed():
 
 
 async def test_a_list_without_end_is_noticed(monkeypatch):
-    monkeypatch.setattr(catalogue, "MAX_PAGES", 20)
+    monkeypatch.setattr(requests, "MAX_PAGES", 20)
     link = Scripted(lambda message: page("a", cursor=str(message["id"])))
     async with Client(link) as client:
         with pytest.raises(PeerBroken, match="more than 20 pages"):

@@ -1,6 +1,7 @@
 """A person's way to a sign-in page and back, past everything else that knocks."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -140,3 +141,18 @@ async def test_a_function_takes_the_person_there_and_back():
         assert await way.listen(None) == "https://app.example/back"
         back = await way.visit(login("https://app.example/back"))
         assert back == "https://app.example/back?from=https://auth.example.com/authorize"
+
+
+async def test_a_plain_function_may_wait_and_the_event_loop_goes_on():
+    came = threading.Event()
+
+    def visit(url, redirect):
+        assert came.wait(10)
+        return redirect
+
+    visiting = asyncio.create_task(
+        ByFunction(visit, "https://app.example/back").visit(login("https://app.example/back"))
+    )
+    await asyncio.sleep(0)
+    came.set()
+    assert await visiting == "https://app.example/back"

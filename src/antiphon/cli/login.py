@@ -12,8 +12,8 @@ import click
 
 from antiphon.auth import File, Login, OAuth, SignInFailed
 from antiphon.cli import exit_codes
-from antiphon.client.auth import check_secure
 from antiphon.client.client import Client
+from antiphon.client.signing_in import check_secure
 from antiphon.client.visits import ByBrowser, Visiting
 from antiphon.config.servers import find_server, split
 from antiphon.errors import ConfigUnusable

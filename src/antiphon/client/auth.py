@@ -6,12 +6,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
-from urllib.parse import urlsplit
 
-from antiphon.client.keeps import Keep, Memory
-from antiphon.client.signing_in import SignedIn, authorization_line
+from antiphon.client.keeps import Keep
+from antiphon.client.signing_in import Way, authorization_line, check_secure
 from antiphon.client.visits import REDIRECT, ByBrowser, ByFunction, Visiting, Visitor
-from antiphon.errors import SignInFailed
 from antiphon.oauth.account import Registration
 from antiphon.oauth.steps import Assertion, Goal, IdentityExchange, Person, Program, Sign
 from antiphon.oauth.urls import UrlRefused, is_loopback, origin_of
@@ -70,48 +68,7 @@ class _BearerAttempt:
 # --- ways to sign in ----------------------------------------------------------------------------------------------
 
 
-class _SignsIn:
-    """What all ways to sign in share."""
-
-    takes_turns = True
-    extension: str | None = None
-    """The extension of the protocol that the way is, which clients declare."""
-
-    def __init__(
-        self,
-        *,
-        issuer: str | None,
-        scopes: Iterable[str] | None,
-        keep: Keep | None,
-        user: str,
-        dpop: bool,
-        private_networks: bool,
-    ) -> None:
-        self.issuer = issuer
-        self.scopes = None if scopes is None else tuple(scopes)
-        self.keep: Keep = keep or Memory()
-        self.user = user
-        self.dpop = dpop
-        self.private_networks = private_networks
-        self.redirect = REDIRECT
-        self.account = user
-
-    def for_server(self, url: str, *, era: str = "auto", patience: float | None = None) -> "SignedIn":
-        """Return what signs in to one server."""
-        check_secure(url)
-        return SignedIn(self, url, era=era, patience=patience)
-
-    async def goal(self, server: str, era: str) -> Goal:
-        raise NotImplementedError
-
-    def visiting(self) -> Visiting | None:
-        return None
-
-    async def sign(self, step: Sign) -> str:
-        raise SignInFailed(f"The authorization server of {step.client_id} wants an assertion, and there is no key")
-
-
-class OAuth(_SignsIn):
+class OAuth(Way):
     """A person signs in, in a browser.
 
     * ``keep``: where tokens are kept; default: in this object. ``File()`` stays signed in.
@@ -142,7 +99,7 @@ class OAuth(_SignsIn):
         private_networks: bool = False,
     ) -> None:
         super().__init__(
-            issuer=issuer, scopes=scopes, keep=keep, user=user, dpop=dpop, private_networks=private_networks
+            issuer=issuer, scopes=scopes, keep=keep, dpop=dpop, private_networks=private_networks, account=user
         )
         if client_secret is not None and (client_id is None or issuer is None):
             raise TypeError("OAuth(client_secret=...) needs client_id= and issuer=, the only server that it is sent to")
@@ -176,7 +133,7 @@ class OAuth(_SignsIn):
         return ByFunction(self._visit, self.redirect)
 
 
-class ClientCredentials(_SignsIn):
+class ClientCredentials(Way):
     """The program signs in as itself, with a secret or with a private key (PEM or JWK).
 
     ``issuer`` is the only authorization server that gets them; None trusts the one that the server names.
@@ -196,7 +153,7 @@ class ClientCredentials(_SignsIn):
         dpop: bool = False,
         private_networks: bool = False,
     ) -> None:
-        super().__init__(issuer=issuer, scopes=scopes, keep=keep, user="", dpop=dpop, private_networks=private_networks)
+        super().__init__(issuer=issuer, scopes=scopes, keep=keep, dpop=dpop, private_networks=private_networks)
         if (client_secret is None) == (key is None):
             raise TypeError("ClientCredentials takes a client_secret or a key")
         self._client_id = client_id
@@ -222,7 +179,7 @@ class ClientCredentials(_SignsIn):
         return assertion(pem, step.client_id, step.audience, id_=os.urandom(16).hex(), now=time.time())
 
 
-class Workload(_SignsIn):
+class Workload(Way):
     """A platform vouches for the program, with a token of its own (RFC 7523): Kubernetes, a CI service, SPIFFE.
 
     ``token`` is read again for every sign-in. ``issuer`` is the only authorization server that gets it.
@@ -239,7 +196,7 @@ class Workload(_SignsIn):
         dpop: bool = False,
         private_networks: bool = False,
     ) -> None:
-        super().__init__(issuer=issuer, scopes=scopes, keep=keep, user="", dpop=dpop, private_networks=private_networks)
+        super().__init__(issuer=issuer, scopes=scopes, keep=keep, dpop=dpop, private_networks=private_networks)
         self._token = token
         self._client_id = client_id
         self.account = f"workload {client_id or ''} {issuer or ''}".strip()
@@ -250,7 +207,7 @@ class Workload(_SignsIn):
         return Goal(server, Assertion(await read_source(self._token)), self.issuer, client, self.scopes, self.dpop)
 
 
-class Enterprise(_SignsIn):
+class Enterprise(Way):
     """The identity provider of an enterprise vouches for the user (enterprise-managed authorization).
 
     ``idp`` is its token endpoint, ``id_token`` the user's identity there, ``idp_client_id`` this client's name there.
@@ -275,9 +232,7 @@ class Enterprise(_SignsIn):
         dpop: bool = False,
         private_networks: bool = False,
     ) -> None:
-        super().__init__(
-            issuer=issuer, scopes=scopes, keep=keep, user=user, dpop=dpop, private_networks=private_networks
-        )
+        super().__init__(issuer=issuer, scopes=scopes, keep=keep, dpop=dpop, private_networks=private_networks)
         self._idp = (idp, id_token, idp_client_id, idp_client_secret)
         self.account = f"enterprise {client_id} {issuer or ''} {user}".strip()
         self._client = (client_id, client_secret)
@@ -306,12 +261,3 @@ async def read_source(source: Source) -> str:
         return source
     given = source()
     return given if isinstance(given, str) else await given
-
-
-def check_secure(url: str) -> None:
-    """ValueError for a URL over which a token would travel in the clear."""
-    if "@" in urlsplit(url).netloc:
-        raise ValueError("auth= signs in, and the URL has a user name in it: use one of them")
-    scheme, host, _ = origin_of(url)
-    if scheme != "https" and not is_loopback(host):
-        raise ValueError(f"auth= needs https, since a token would travel in the clear to {url}")

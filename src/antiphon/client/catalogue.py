@@ -1,9 +1,8 @@
-"""What a client remembers of a server's tools: the headers they want, and the results they promise."""
+"""What a client remembers of a server: what its tools want and promise, and results that are still fresh."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,6 +15,12 @@ from antiphon.wire.jsonrpc import encode
 if TYPE_CHECKING:
     from antiphon.shapes import Shape
 
+MOST = 16 * 1024 * 1024
+"""Bytes of results that are kept; the oldest make room."""
+ENTRY = 500
+"""Bytes that a result takes beside its own."""
+
+_decode = msgspec.json.Decoder().decode
 log = logging.getLogger("antiphon.client")
 
 
@@ -73,20 +78,11 @@ class Catalogue:
             del self._outputs[name]
 
 
-# --- results kept for as long as the server allows (2026-07-28, server/utilities/caching) ---
-
-
-MOST = 16 * 1024 * 1024
-"""Bytes of results that are kept; the oldest make room."""
-
-ENTRY = 500
-"""Bytes that a result takes beside its own."""
-
-_decode = msgspec.json.Decoder().decode
-
-
 class Cache:
-    """Fresh results by method and parameters. Kept as bytes, so that a caller cannot change them."""
+    """Results by method and parameters, for as long as the server allows (2026-07-28, server/utilities/caching).
+
+    Kept as bytes, so that a caller cannot change them.
+    """
 
     __slots__ = ("_kept", "_size", "age")
 
@@ -126,48 +122,3 @@ class Cache:
 
 def _key(method: str, params: JsonObject) -> bytes:
     return msgspec.json.encode([method, params], order="sorted")
-
-
-# --- lists in pages ---
-
-
-MAX_PAGES = 10_000
-"""Pages after which a list has no end."""
-
-T = TypeVar("T")
-
-
-class Pages(Generic[T]):
-    """A list that comes in pages: ``await`` it whole, or iterate over it as the pages come."""
-
-    __slots__ = ("_items",)
-
-    def __init__(self, items: Callable[[], AsyncIterator[T]]) -> None:
-        self._items = items
-
-    def __await__(self) -> Generator[Any, None, list[T]]:
-        return self._all().__await__()
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        return self._items()
-
-    async def _all(self) -> list[T]:
-        return [item async for item in self._items()]
-
-
-async def pages(fetch: Callable[[JsonObject], Awaitable[JsonObject]]) -> AsyncIterator[JsonObject]:
-    """The pages that ``fetch`` gives for their cursors; PeerBroken when they go round in a circle, or never end."""
-    cursor: Any = None
-    seen: set[str] = set()
-    while len(seen) < MAX_PAGES:
-        page = await fetch({} if cursor is None else {"cursor": cursor})
-        yield page
-        cursor = page.get("nextCursor")
-        if cursor is None:
-            return
-        if type(cursor) is not str:
-            raise PeerBroken("The server gave a cursor that is not a string")
-        if cursor in seen:
-            raise PeerBroken("The server gives the same pages again and again")
-        seen.add(cursor)
-    raise PeerBroken(f"The server's list has more than {MAX_PAGES} pages")

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from antiphon import eras
 from antiphon.client.answers import Answers, Asker, Elicit, Roots, Sampler
 from antiphon.client.calls import RunningCall, params_of, questions_of, responses_of, start_of, unless
-from antiphon.client.catalogue import Pages
 from antiphon.client.deadlines import Budget
 from antiphon.client.listening import Change, Listening
-from antiphon.client.requests import OnLog, OnProgress, Requests, typed
+from antiphon.client.requests import OnLog, OnProgress, Pages, Requests, typed
 from antiphon.client.results import (
     Address,
     CallResult,
@@ -391,7 +390,10 @@ class Client:
         try:
             while (step := await call.advance(responses)) is not None:
                 if isinstance(step, Questions):
-                    responses = await self._respond(call, step, method, params)
+                    by_itself = self._auto and self._inbox is None
+                    responses = await (
+                        self._ask(step, method, params) if by_itself else self._parked(call, step, method, params)
+                    )
         except BaseException as fault:
             call.abandon(fault)
             raise
@@ -417,16 +419,12 @@ class Client:
         """The response to what a server asks outside of any call, as only old ones do."""
         if not self._auto and request["method"] != "roots/list":
             raise CannotAnswer("This client answers nothing by itself (auto=False)", key=key)
-        answer = self._answers.answer(key, request, Asker(self.server, "", 0))
-        with Budget(self._requests.deadlines, "person", self._patience):
-            return await answer
+        return await self._patiently(self._answers.answer(key, request, Asker(self.server, "", 0)))
 
-    async def _respond(self, call: RunningCall, step: Questions, method: str, params: JsonObject) -> JsonObject:
+    async def _parked(self, call: RunningCall, step: Questions, method: str, params: JsonObject) -> JsonObject:
         """Get a round answered by the handlers, and the rest at the inbox; InputNeeded if that takes another time."""
         if self._inbox is None:
-            if not self._auto:
-                raise InputNeeded(call.pending(step))
-            return await self._ask(step, method, params)
+            raise InputNeeded(call.pending(step))
         pending = Pending(method=method, params=params, questions=step.requests, state=step.state, round=step.round)
         known = await self.own_answers(pending)
         left = {key: asked for key, asked in step.requests.items() if key not in known}
@@ -437,17 +435,19 @@ class Client:
         pending = call.pending(step)
         raise InputNeeded(pending, await self._inbox.put(self, pending, known=known))
 
-    async def _ask(self, step: Questions, method: str, params: JsonObject) -> JsonObject:
-        """Put all questions of a round to the handlers at once; return their responses."""
+    def _ask(self, step: Questions, method: str, params: JsonObject) -> Coroutine[Any, Any, JsonObject]:
+        """Put all questions of a round to the handlers at once; their responses, to be awaited."""
         asker = Asker(self.server, params[METHODS[method].target or ""], step.round)
-        return await self._in_time(step, self._answers.answer_all(step.requests, asker))
+        return self._in_time(step, self._answers.answer_all(step.requests, asker))
 
-    async def _in_time(self, step: Questions, answers: Coroutine[Any, Any, JsonObject]) -> JsonObject:
+    def _in_time(self, step: Questions, answers: Coroutine[Any, Any, JsonObject]) -> Coroutine[Any, Any, JsonObject]:
+        """The answers, for as long as the server wants them and the person's time lasts."""
         moot = None if step.state is None else self._link.moot(step.state)
         if moot is not None:
             answers = unless(moot, answers)
-        if self._patience is None:
-            return await answers
+        return answers if self._patience is None else self._patiently(answers)
+
+    async def _patiently(self, answers: Coroutine[Any, Any, JsonObject]) -> JsonObject:
         with Budget(self._requests.deadlines, "person", self._patience):
             return await answers
 

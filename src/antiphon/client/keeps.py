@@ -25,6 +25,8 @@ from antiphon.stores.store import Store
 _FIRST_LOOK, _LAST_LOOK = 0.01, 0.2
 _LEASE = 30.0
 """Seconds that a lock in a store lives if its holder dies: longer than a refresh may take."""
+_DRAFT = 60.0
+"""Seconds after which the draft of a file is one that a killed process left behind."""
 
 
 class KeepBroken(AntiphonError):
@@ -94,8 +96,7 @@ class File:
         await asyncio.to_thread(self._write, self._path(key), value)
 
     async def drop(self, key: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            await asyncio.to_thread(self._path(key).unlink)
+        await asyncio.to_thread(self._delete, self._path(key))
 
     @asynccontextmanager
     async def alone(self, key: str) -> AsyncGenerator[None]:
@@ -143,6 +144,18 @@ class File:
             with contextlib.suppress(OSError):
                 draft.unlink()
             raise KeepBroken(f"{path}: cannot be written: {fault.strerror}") from None
+        self._delete_old_drafts(path)
+
+    def _delete(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        self._delete_old_drafts(path)
+
+    def _delete_old_drafts(self, path: Path) -> None:
+        """Delete what killed processes were writing: there are tokens in it."""
+        for draft in self.folder.glob(f".{path.name}.*"):
+            with contextlib.suppress(OSError):
+                if time.time() - draft.stat().st_mtime > _DRAFT:
+                    draft.unlink()
 
     def _open_lock(self, path: Path) -> int:
         self._make_folder()

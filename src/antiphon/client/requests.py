@@ -1,15 +1,15 @@
-"""Requests of a client: their ids, their headers, their replies, and results that are still fresh."""
+"""Requests of a client: their ids, their headers, their replies, and lists in pages."""
 
 import functools
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from antiphon.client.catalogue import Cache, Catalogue, pages
+from antiphon.client.catalogue import Cache, Catalogue
 from antiphon.client.deadlines import Budget, Deadlines
 from antiphon.client.results import CallResult, ReadResult, Result, implementation, read_result
 from antiphon.errors import Disconnected, PeerBroken, Refused
@@ -25,6 +25,8 @@ OnLog: TypeAlias = Callable[[LogLevel, Any, str | None], Awaitable[None] | None]
 
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
+MAX_PAGES = 10_000
+"""Pages after which a list has no end."""
 
 
 class Requests:
@@ -123,9 +125,22 @@ class Requests:
         return result
 
     async def listed(self, method: str, key: str, type_: type[T]) -> AsyncIterator[T]:
-        async for page in pages(lambda params: self.cached(method, params)):
+        """The items of all pages; PeerBroken when the pages go round in a circle, or never end."""
+        cursor: Any = None
+        seen: set[str] = set()
+        while len(seen) < MAX_PAGES:
+            page = await self.cached(method, {} if cursor is None else {"cursor": cursor})
             for item in typed(page.get(key), list[Any], method):
                 yield typed(item, type_, method)
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return
+            if type(cursor) is not str:
+                raise PeerBroken("The server gave a cursor that is not a string")
+            if cursor in seen:
+                raise PeerBroken("The server gives the same pages again and again")
+            seen.add(cursor)
+        raise PeerBroken(f"The server's list has more than {MAX_PAGES} pages")
 
     async def tools(self) -> AsyncIterator[Tool]:
         async for tool in self.listed("tools/list", "tools", Tool):
@@ -149,10 +164,7 @@ class Requests:
         return made
 
     def clock(self, id_: object, runs: bool) -> None:
-        """Stop or start the server's time for a request: a question is answered that may belong to it.
-
-        None stands for all requests, where a person signs in for one of them.
-        """
+        """Stop or start the server's time for a request, or, with None, for all that are under way."""
         for budget in [*self._budgets.values()] if id_ is None else filter(None, [self._budgets.get(id_)]):
             if runs:
                 budget.go_on()
@@ -221,3 +233,21 @@ def _server_of(result: JsonObject) -> Implementation | None:
     info = meta.get(SERVER_INFO) if type(meta) is dict else None
     # Some servers still say it where the older revisions did.
     return implementation(info or result.get("serverInfo"))
+
+
+class Pages(Generic[T]):
+    """A list that comes in pages: ``await`` it whole, or iterate over it as the pages come."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Callable[[], AsyncIterator[T]]) -> None:
+        self._items = items
+
+    def __await__(self) -> Generator[Any, None, list[T]]:
+        return self._all().__await__()
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self._items()
+
+    async def _all(self) -> list[T]:
+        return [item async for item in self._items()]

@@ -9,22 +9,23 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from antiphon.client.keeps import Keep
-from antiphon.client.visits import Visiting
+from antiphon.client.keeps import Keep, Memory
+from antiphon.client.visits import REDIRECT, Visiting
 from antiphon.errors import CallFailed, CallTimeout, SignInFailed
 from antiphon.oauth.account import EARLY, Account, Login, Token
 from antiphon.oauth.challenge import Challenge, challenge_of
 from antiphon.oauth.flow import ENTROPY, finish, refresh, revoke, sign_in
 from antiphon.oauth.metadata import is_issuer
 from antiphon.oauth.steps import Fetch, Fetched, Goal, Listen, NewKey, Note, Save, Sign, Step, Visit
-from antiphon.oauth.urls import Network, may_lead, network_of, network_of_host, origin_of
+from antiphon.oauth.urls import Network, is_loopback, may_lead, network_of, network_of_host, origin_of
 from antiphon.transports.fetch import fetch
 
 T = TypeVar("T")
@@ -51,29 +52,49 @@ class LoginNeeded(SignInFailed):
         self.login = login
 
 
-class Way(Protocol):
-    """A way to sign in, such as OAuth and ClientCredentials."""
+class Way:
+    """What all ways to sign in share, such as OAuth and ClientCredentials."""
 
-    keep: Keep
-    issuer: str | None
-    account: str
-    """Tells accounts at one server apart."""
-    private_networks: bool
-    redirect: str
-    takes_turns: bool
+    takes_turns = True
     """Whether processes that share a keep wait for the one whose person signs in."""
+    extension: str | None = None
+    """The extension of the protocol that the way is, which clients declare."""
+
+    def __init__(
+        self,
+        *,
+        issuer: str | None,
+        scopes: Iterable[str] | None,
+        keep: Keep | None,
+        dpop: bool,
+        private_networks: bool,
+        account: str = "",
+    ) -> None:
+        self.issuer = issuer
+        self.scopes = None if scopes is None else tuple(scopes)
+        self.keep: Keep = keep or Memory()
+        self.dpop = dpop
+        self.private_networks = private_networks
+        self.redirect = REDIRECT
+        self.account = account
+        """Tells accounts at one server apart."""
+
+    def for_server(self, url: str, *, era: str = "auto", patience: float | None = None) -> "SignedIn":
+        """Return what signs in to one server."""
+        check_secure(url)
+        return SignedIn(self, url, era=era, patience=patience)
 
     async def goal(self, server: str, era: str) -> Goal:
         """Return what the flow needs to know; secrets are read here, when they are needed."""
-        ...
+        raise NotImplementedError
 
     def visiting(self) -> Visiting | None:
         """Return a person's way to a page and back; None where no person is."""
-        ...
+        return None
 
     async def sign(self, step: Sign) -> str:
         """Sign a client assertion."""
-        ...
+        raise SignInFailed(f"The authorization server of {step.client_id} wants an assertion, and there is no key")
 
 
 class SignedIn:
@@ -429,3 +450,12 @@ def authorization_line(scheme: str, token: str) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise SignInFailed("The token has characters that no token has")
     return f"Authorization: {scheme} {token}\r\n"
+
+
+def check_secure(url: str) -> None:
+    """ValueError for a URL over which a token would travel in the clear."""
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("auth= signs in, and the URL has a user name in it: use one of them")
+    scheme, host, _ = origin_of(url)
+    if scheme != "https" and not is_loopback(host):
+        raise ValueError(f"auth= needs https, since a token would travel in the clear to {url}")

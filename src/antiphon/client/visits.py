@@ -14,7 +14,10 @@ from antiphon.oauth.account import Login
 from antiphon.oauth.urls import is_loopback
 
 Visitor: TypeAlias = Callable[[str, str], str | Awaitable[str]]
-"""Takes the URL of a sign-in page and the redirect URI, and returns the URL that the person came back to."""
+"""Takes the URL of a sign-in page and the redirect URI, and returns the URL that the person came back to.
+
+A plain function runs in a thread.
+"""
 
 REDIRECT = "http://127.0.0.1/callback"
 _MAX_HEAD = 32 * 1024
@@ -47,7 +50,12 @@ class ByFunction:
         return self._redirect
 
     async def visit(self, login: Login) -> str:
-        back = self._visit(login.url, login.redirect)
+        back: str | Awaitable[str]
+        if inspect.iscoroutinefunction(self._visit):
+            back = self._visit(login.url, login.redirect)
+        else:
+            # It may wait for the person: in a thread, so that other calls go on.
+            back = await asyncio.to_thread(self._visit, login.url, login.redirect)
         return await back if inspect.isawaitable(back) else back
 
     async def close(self) -> None: ...

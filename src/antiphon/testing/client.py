@@ -7,11 +7,10 @@ from contextlib import aclosing
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from antiphon.client.catalogue import Pages
 from antiphon.client.client import Client
 from antiphon.client.deadlines import Budget
 from antiphon.client.listening import Change
-from antiphon.client.requests import OnProgress, Requests
+from antiphon.client.requests import OnProgress, Pages, Requests
 from antiphon.client.results import CallResult, PromptReply, ReadResult
 from antiphon.testing.answers import Asked, Script, asked_in, keyless_in
 from antiphon.testing.cassette.links import Player, Recorder

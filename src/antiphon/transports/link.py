@@ -28,9 +28,9 @@ class Caller(NamedTuple):
     hear: OnNotification
     """Takes the notifications that belong to no request."""
     clock: Callable[[object, bool], None] = _ignore_time
-    """Stops (False) or starts (True) the server's time for the request of this id, while a question is answered.
+    """Stops (False) or starts (True) the server's time for the request of this id, while a person signs in for it.
 
-    None stands for all requests: the link cannot tell which of them a person signs in for.
+    None stands for all that are under way: the link cannot tell for which of them a person signs in, or answers.
     """
     apart: bool = True
     """Whether ``answer`` takes what may be asked by several calls. Else one of those calls asks it, or the next one."""

@@ -6,7 +6,6 @@ KEEP_ALIVE = b":\n\n"
 """A comment that keeps proxies from closing a quiet stream."""
 LONGEST_WAIT = 86_400.0
 """Seconds: the most that a server's ``retry`` counts for."""
-MOST_TYPES = 16
 
 # A header cannot carry control characters: a stream cannot be resumed from such an id.
 _is_header_value = re.compile(rb"[^\x00-\x1f\x7f]*\Z").match
@@ -34,7 +33,6 @@ class Events:
         "_was_cr",
         "last_id",
         "retry",
-        "types",
     )
 
     _data: bytes | bytearray | None
@@ -47,8 +45,6 @@ class Events:
         """What ``Last-Event-ID`` is to say, byte for byte in Latin-1."""
         self.retry: float | None = None
         """Seconds to wait before reconnecting."""
-        self.types: set[bytes] = set()
-        """The other types of events that came."""
         self._limit = limit
         self._messages = only_messages
         self._line = bytearray()
@@ -105,10 +101,7 @@ class Events:
     def _end(self, found: list[bytes]) -> None:
         if self._id is not None:
             self.last_id = self._id or None  # an empty id says that there is none
-        is_message = self._type in {b"", b"message"}
-        if not is_message and len(self.types) < MOST_TYPES:
-            self.types.add(self._type)
-        if self._data is not None and (not self._messages or (is_message and self._data)):
+        if self._data is not None and (not self._messages or (self._type in {b"", b"message"} and self._data)):
             found.append(bytes(self._data))
         self._forget()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon import Accepted, Client, Disconnected
+from antiphon import Accepted, CallTimeout, Client, Disconnected
 from antiphon.transports.link import Caller
 from client.until import until
 from examples import examples
@@ -226,13 +226,59 @@ async def test_a_server_that_asks_on_and_on_outside_of_calls_is_refused_until_th
         assert await count_samples(server) == 100
 
 
-async def test_the_servers_time_does_not_run_for_calls_that_may_have_asked():
-    server, asked, known = Two(), asyncio.Event(), asyncio.Event()
+async def test_the_servers_time_does_not_run_while_a_question_of_some_call_is_answered():
+    server, person = Two(), Person()
+    server.may_ask.clear()
+    async with asyncio.timeout(5), Client(server.link(), elicit=person, timeout=0.2) as client:
+        calls = await start(client, server, "work", "ask")
+        await asked_of(person, server)
+        done, _ = await asyncio.wait(calls, timeout=0.4)
+        assert not done
+        person.knows.set()
+        assert (await calls[1]).text == "ask!"
+        with pytest.raises(CallTimeout):
+            await calls[0]
+
+
+async def test_a_call_that_goes_on_while_another_question_is_open_does_not_run_out_of_time():
+    async def call(server, message):
+        if message["params"]["name"] == "work":
+            await asyncio.Event().wait()
+        own = asyncio.ensure_future(server.ask("elicitation/create", form("own")))
+        await apart.wait()
+        another = await server.ask("elicitation/create", form("another"))
+        return text(said(await own) + said(another))
+
+    server, apart = Old(call), asyncio.Event()
+    asked, known = [], {"own": asyncio.Event(), "another": asyncio.Event()}
+
+    async def elicit(question):
+        asked.append(question.message)
+        await known[question.message].wait()
+        return Accepted("x")
+
+    async with asyncio.timeout(5), Client(server.link(), elicit=elicit, timeout=0.2) as client:
+        calling = asyncio.create_task(client.call_tool("ask"))
+        await until(lambda: asked == ["own"])
+        work = asyncio.create_task(client.call_tool("work"))
+        await until(lambda: len(server.sent_of("tools/call")) == 2)
+        apart.set()
+        await until(lambda: asked == ["own", "another"])
+        known["own"].set()
+        done, _ = await asyncio.wait([calling, work], timeout=0.4)
+        assert not done
+        known["another"].set()
+        assert (await calling).text == "xx"
+        with pytest.raises(CallTimeout):
+            await work
+
+
+async def test_the_servers_time_stops_once_for_all_questions_that_are_open():
+    server, known = Two(), {"one": asyncio.Event(), "two": asyncio.Event()}
     clocks = []
 
     async def think(key, request):
-        asked.set()
-        await known.wait()
+        await known[request["params"]["message"]].wait()
         return {"action": "accept", "content": {"value": "x"}}
 
     link = server.link()
@@ -246,16 +292,14 @@ async def test_the_servers_time_does_not_run_for_calls_that_may_have_asked():
 
     async with asyncio.timeout(5):
         await link.open()
-        work, asking = request("a", "work"), request("b", "ask")
-        await asked.wait()
-        assert clocks == [("a", False), ("b", False)]
-        late = request("c", "work")
-        server.may_end.set()
-        await asyncio.gather(work, late)
-        assert clocks[2:] == [("a", True)]
-        known.set()
-        await asking
-        assert clocks[3:] == [("b", True)]
+        first, second = request("a", "one"), request("b", "two")
+        await until(lambda: clocks)
+        known["one"].set()
+        await first
+        assert clocks == [(None, False)]
+        known["two"].set()
+        await second
+        assert clocks == [(None, False), (None, True)]
         await link.close()
 
 

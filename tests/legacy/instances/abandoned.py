@@ -66,7 +66,7 @@ def what_is_held() -> dict[str, int]:
         "deadlines": len(store._values._ends) + len(store._streams._ends),
         "channels": len(store._subscriptions),
         "questions": len(router.pushes),
-        "streams": len(router._replies) + len(router._readers) + len(router._ending) + len(router._running),
+        "streams": len(router._replies) + len(router._readers) + len(router._running),
     }
 
 

@@ -627,6 +627,36 @@ async def test_answers_that_a_client_sends_along_are_not_looked_at(client):
         assert told.names == ["where", "sure"], style
 
 
+@pytest.mark.parametrize("raw", [False, True])
+async def test_a_run_starts_from_the_arguments_that_were_sent_whatever_the_one_before_did_to_them(app, raw):
+    seen = []
+
+    def use_up(names):
+        seen.append(list(names))
+        names.clear()
+
+    if raw:
+
+        @app.on("tools/call")
+        async def call(params, ctx: Context):
+            use_up(params["arguments"]["deep"]["names"])
+            params["arguments"].clear()
+            if ctx.accepted("q", str) is None:
+                return input_required({"q": ask.form("More?", str)})
+            return {"content": [{"type": "text", "text": "done"}]}
+
+    else:
+
+        @app.tool
+        async def using(deep: dict, ctx: Context) -> str | InputRequired:
+            use_up(deep["names"])
+            return "done" if ctx.accepted("q", str) else input_required({"q": ask.form("More?", str)})
+
+    client = await open_client(app)
+    told = await client.converse(tool_call("using", {"deep": {"names": ["a", "b"]}}), {"q": accept(value="x")})
+    assert (told.text, seen) == ("done", [["a", "b"], ["a", "b"]])
+
+
 # --- without the shim ---------------------------------------------------------------------------------------------
 
 

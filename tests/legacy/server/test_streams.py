@@ -810,5 +810,5 @@ async def test_conversations_leave_nothing_behind(app, client, gate, caplog):
         await leave(stream)
     router = router_of(client)
     assert (len(router.pushes), router._replies, router._running) == (0, {}, {})
-    assert (router._ending, router._readers, router._active) == ({}, {}, 0)
+    assert (router._readers, router._active) == ({}, 0)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable
 
 from antiphon.errors import CallFailed
 from antiphon.transports.link import OnNotification, tell
@@ -37,13 +36,9 @@ class LegacyCall:
         """Those that the caller is answering."""
         self.urls: JsonObject | None = None
         """The error of a server that wants URLs visited before the call is made again."""
-        self.guesses = 0
-        """How many unclaimed questions may have been its own."""
         self._replied = False
         self._keys: set[str] = set()
         self._guessed: set[str] = set()
-        self._held = 0
-        self._clock: Callable[[bool], None] | None = None
         self._news: deque[JsonObject] = deque()
         self._fault: CallFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -88,19 +83,6 @@ class LegacyCall:
         own = [request for key, request in left.items() if key not in self._guessed]
         return own, [request for key, request in left.items() if key in self._guessed]
 
-    def hold(self) -> None:
-        """Stop the server's time: an unclaimed question is answered that may be its own."""
-        self.guesses += 1
-        self._held += 1
-        if self._held == 1 and self._clock is not None:
-            self._clock(False)
-
-    def release(self) -> None:
-        """Undo one ``hold``."""
-        self._held -= 1
-        if not self._held and self._clock is not None:
-            self._clock(True)
-
     def must_visit(self, urls: list[JsonObject], error: JsonObject) -> None:
         """Ask for these URLs to be visited: the call failed with an error that wants it, and is made again then."""
         self.urls = error
@@ -124,38 +106,25 @@ class LegacyCall:
         self._wake()
         return self._moot
 
-    async def reply(
-        self, on_notification: OnNotification | None = None, clock: Callable[[bool], None] | None = None
-    ) -> JsonObject | None:
-        """Wait for the server's reply; return None when its questions must be answered first.
-
-        ``clock`` stops and starts the server's time.
-        """
-        self._clock = clock
-        if self._held and clock is not None:
-            clock(False)
-        try:
-            gathered = False
-            while True:
-                while self._news:
-                    message = self._news.popleft()
-                    if "method" not in message:
-                        return message
-                    await tell(on_notification, message)
-                if self._fault is not None:
-                    raise self._fault
-                if not self.waiting:
-                    self._waiter = asyncio.get_running_loop().create_future()
-                    await self._waiter
-                elif gathered:
-                    return None
-                else:
-                    gathered = True
-                    await asyncio.sleep(GATHERING)
-        finally:
-            self._clock = None
-            if self._held and clock is not None:
-                clock(True)
+    async def reply(self, on_notification: OnNotification | None = None) -> JsonObject | None:
+        """Wait for the server's reply; return None when its questions must be answered first."""
+        gathered = False
+        while True:
+            while self._news:
+                message = self._news.popleft()
+                if "method" not in message:
+                    return message
+                await tell(on_notification, message)
+            if self._fault is not None:
+                raise self._fault
+            if not self.waiting:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            elif gathered:
+                return None
+            else:
+                gathered = True
+                await asyncio.sleep(GATHERING)
 
     def round(self) -> JsonObject:
         """Ask the questions that wait: return them as the result that the modern revision has for them."""

@@ -120,27 +120,13 @@ class HttpTransport(Transport):
             response = await self._calls.exchange("POST", self._headers, encode(call.message))
             if not await self._read(response, events, call):
                 await self._take_up(events, call)
-        except Refused as fault:
-            call.fail(await self._explained(fault, call))
         except CallFailed as fault:
-            call.fail(fault)
+            call.fail(_explained(fault) if call.message["method"] == "initialize" else fault)
         except Exception:
             log.exception("a call could not be carried")
             call.fail(Disconnected("The call was lost on the way; the log says why"))
         finally:
             self._readers.pop(call, None)
-
-    async def _explained(self, fault: Refused, call: LegacyCall) -> Refused:
-        """Backwards Compatibility: a server that takes no POST here may be one of the transport before this one."""
-        if call.message["method"] != "initialize" or fault.status not in {400, 404, 405}:
-            return fault
-        if not await speaks_http_sse(self._aside):
-            return fault
-        return Refused(
-            "The server speaks the HTTP+SSE transport of 2024-11-05, which this client does not: use the URL of its"
-            " streamable HTTP transport, if it has one",
-            status=fault.status,
-        )
 
     async def _read(self, response: ClientConnection, events: Events, call: LegacyCall) -> bool:
         """Take all that a response brings; return whether the reply to the call was in it."""
@@ -297,18 +283,12 @@ def _fed(events: Events, chunk: bytes) -> list[bytes]:
         raise PeerBroken(f"The server's stream is broken: {fault}") from None
 
 
-async def speaks_http_sse(link: HttpLink) -> bool:
-    """Whether a URL is the stream of the transport that 2024-11-05 had (Backwards Compatibility)."""
-    events = Events(MAX_REPLY, only_messages=True)
-    try:
-        async with asyncio.timeout(FAREWELL):
-            response = await link.exchange("GET", {})
-            try:
-                if response.status == 200 and content_type(response) == "text/event-stream":
-                    while b"endpoint" not in events.types and (chunk := await response.next_chunk()):
-                        _fed(events, chunk)
-            finally:
-                link.give_back(response, answered=False)
-    except (CallFailed, TimeoutError):
-        pass
-    return b"endpoint" in events.types
+def _explained(fault: CallFailed) -> CallFailed:
+    """Backwards Compatibility: a server that takes no POST here may be one of the transport before this one."""
+    if not isinstance(fault, Refused) or fault.status not in {404, 405} or fault.code is not None:
+        return fault
+    return Refused(
+        f"{fault}. If it speaks the HTTP+SSE transport of 2024-11-05, which this client does not: use the URL of its"
+        " streamable HTTP transport",
+        status=fault.status,
+    )

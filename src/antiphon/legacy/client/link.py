@@ -8,8 +8,8 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from antiphon.errors import CannotAnswer, Disconnected
 from antiphon.legacy.client.call import LegacyCall
@@ -75,19 +75,21 @@ class LegacyLink(SessionLink):
             if ended is not None:
                 await ended.close()
 
-    async def request(
-        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject:
-        del headers  # they mirror the body of a modern request
+    def request(  # pyright: ignore[reportIncompatibleMethodOverride] -- awaited, it is the same
+        self,
+        message: JsonObject,
+        *,
+        headers: Mapping[str, str],  # noqa: ARG002 -- they mirror the body of a modern request
+        on_notification: OnNotification | None = None,
+    ) -> Coroutine[Any, Any, JsonObject]:
         method, params = message["method"], message.get("params", {})
         if method == "server/discover":
-            session = await self._living()
-            return result(message["id"], session.server.discovery)
+            return self._discover(message)
         if method == "subscriptions/listen":
-            return await self._listen(message, on_notification)
+            return self._listen(message, on_notification)
         if "requestState" in params or "inputResponses" in params:
-            return await self._go_on(message, on_notification)
-        return await self._in_session(lambda session: self._call(session, message, on_notification))
+            return self._go_on(message, on_notification)
+        return self._in_session(functools.partial(self._call, message, on_notification))
 
     def abandon(self, state: str | None, why: BaseException) -> None:
         """Leave a call whose questions will not be answered."""
@@ -127,7 +129,7 @@ class LegacyLink(SessionLink):
             await asyncio.sleep(0)
         return session
 
-    async def _in_session(self, work: Callable[[ClientSession], Awaitable[T]]) -> T:
+    async def _in_session(self, work: Callable[[ClientSession], Coroutine[Any, Any, T]]) -> T:
         """Do something in the session; again in a new one if the server does not know it, for then nothing ran."""
         for is_last in (False, True):
             session = await self._living()
@@ -153,12 +155,18 @@ class LegacyLink(SessionLink):
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
+    async def _discover(self, message: JsonObject) -> JsonObject:
+        session = await self._living()
+        return result(message["id"], session.server.discovery)
+
     async def _call(
-        self, session: ClientSession, message: JsonObject, on_notification: OnNotification | None
+        self, message: JsonObject, on_notification: OnNotification | None, session: ClientSession
     ) -> JsonObject:
         """Send a request, and wait for its reply or its questions."""
         params: JsonObject = message.get("params", {})
-        await session.log_from(params.get("_meta", {}).get(LOG_LEVEL))
+        level = params.get("_meta", {}).get(LOG_LEVEL)
+        if level is not None:
+            await session.log_from(level)
         call = session.start(message["method"], params)
         return await self._turn(session, call, message["id"], on_notification)
 
@@ -167,7 +175,7 @@ class LegacyLink(SessionLink):
     ) -> JsonObject:
         """Wait for a call's reply, or its questions; return either as a modern reply."""
         try:
-            reply = await call.reply(on_notification, lambda runs: self._caller.clock(id_, runs))
+            reply = await call.reply(on_notification)
         except BaseException as fault:
             session.leave(call, fault)
             raise
@@ -199,6 +207,8 @@ class LegacyLink(SessionLink):
             session, call = await self._visited(session, call)
         else:
             return {"jsonrpc": "2.0", "id": message["id"], "error": call.urls}
+        if session.unclaimed:
+            self._caller.clock(message["id"], False)  # until they are answered
         return await self._turn(session, call, message["id"], on_notification)
 
     async def _answer(self, session: ClientSession, call: LegacyCall, given: JsonObject) -> None:

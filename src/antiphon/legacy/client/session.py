@@ -98,7 +98,7 @@ class ClientSession:
         self._completed: dict[object, None] = {}
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unclaimed = UnclaimedQuestions(caller.answer, self.transport.tell, self.soon)
+        self.unclaimed = UnclaimedQuestions(caller, self.transport.tell, self.soon)
         self._untold: list[JsonObject] = []
         self._level: object = None
         self._early: list[JsonObject] = []
@@ -152,16 +152,26 @@ class ClientSession:
 
     def done(self, call: LegacyCall) -> None:
         """Note that the server has replied: refuse the call's open questions, answer those that only seemed its own."""
-        self._calls.pop(call.id, None)
-        self._unclaimed.over(call)
+        self._end(call)
+        self.unclaimed.count = 0
         own, guessed = call.give_back()
         if self.fault is not None:
             return
         for request in own:
             self._refuse(request["id"], INTERNAL, "The call is over")
         for request in guessed:
-            if not (self._unclaimed.ask(request) if self._caller.apart else self._place(request)):
+            if not (self.unclaimed.ask(request) if self._caller.apart else self._place(request)):
                 self._refuse(request["id"], INTERNAL, TOO_MANY)
+
+    def _end(self, call: LegacyCall, *, left: bool = False) -> None:
+        del self._calls[call.id]
+        if call.asks and self.unclaimed:
+            self.unclaimed.ended(left=left, last=not self._asking)
+
+    @property
+    def _asking(self) -> list[LegacyCall]:
+        """The open calls that may ask."""
+        return [one for one in self._calls.values() if one.asks and not one.is_over]
 
     @property
     def has_something_to_say(self) -> bool:
@@ -175,9 +185,8 @@ class ClientSession:
         if isinstance(why, Refused | SessionLost):
             self.done(call)
             return
-        del self._calls[call.id]
         told = "The client could not answer" if isinstance(why, CannotAnswer) else "The client left the call"
-        self._unclaimed.left(call, told)
+        self._end(call, left=True)
         # basic/utilities/cancellation: ``initialize`` must not be cancelled.
         if self.fault is None and call.message["method"] != "initialize":
             own, guessed = call.give_back()
@@ -202,7 +211,7 @@ class ClientSession:
 
     async def log_from(self, level: object) -> None:
         """Set the session's log level, if it has another (server/utilities/logging)."""
-        if level is None or level == self._level or not self.server.has("logging"):
+        if level == self._level or not self.server.has("logging"):
             return
         try:
             await self.ask("logging/setLevel", {"level": level})
@@ -276,7 +285,7 @@ class ClientSession:
 
     def ended(self, fault: CallFailed) -> None:
         self.retire(fault)
-        self._unclaimed.stop()
+        self.unclaimed.stop()
         for call in self._calls.values():
             call.fail(again(fault))
 
@@ -302,7 +311,7 @@ class ClientSession:
             return
         if call is None or call.is_over:
             self._refuse(id_, INTERNAL, "The call is over")
-        elif not (call.ask(request) if call.asks else self._unclaimed.ask(request)):
+        elif not (call.ask(request) if call.asks else self.unclaimed.ask(request)):
             self._refuse(id_, INTERNAL, TOO_MANY)
 
     def _place(self, request: JsonObject) -> bool:
@@ -311,11 +320,11 @@ class ClientSession:
         The only call that may ask has most likely asked: it gets a round. Of several, a wrong one would be held up or
         ended by a question that is not its own: such a question is answered apart from them, where the caller can.
         """
-        open_ = [one for one in self._calls.values() if one.asks and not one.is_over]
+        open_ = self._asking
         if len(open_) == 1 or (open_ and not self._caller.apart):
             return open_[0].ask(request, guessed=True)
         if open_ or self._caller.apart:
-            return self._unclaimed.ask(request, open_)
+            return self.unclaimed.ask(request, of_calls=bool(open_))
         if len(self._early) >= MOST_QUESTIONS:
             return False
         self._early.append(request)
@@ -329,7 +338,7 @@ class ClientSession:
             for open_ in self._calls.values():
                 open_.withdraw(about.get("requestId"))
             self._early = [one for one in self._early if one["id"] != about.get("requestId")]
-            self._unclaimed.withdraw(about.get("requestId"))
+            self.unclaimed.withdraw(about.get("requestId"))
         elif method == "notifications/elicitation/complete":
             if len(self._completed) >= MOST_COMPLETED:
                 del self._completed[next(iter(self._completed))]

@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 from antiphon.errors import CannotAnswer
-from antiphon.legacy.client.call import MOST_QUESTIONS, LegacyCall, given_name, question, text_name
+from antiphon.legacy.client.call import MOST_QUESTIONS, given_name, question, text_name
 from antiphon.legacy.client.translation import INTERNAL
+from antiphon.transports.link import Caller
 from antiphon.types import JsonObject
 from antiphon.wire.jsonrpc import RequestId
 
-Answer: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
 Tell: TypeAlias = Callable[[JsonObject], Coroutine[Any, Any, None]]
 Soon: TypeAlias = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -19,35 +19,41 @@ log = logging.getLogger("antiphon.client")
 
 
 class UnclaimedQuestions:
-    """Puts each question to the client once, and one answer or error to the server.
+    """Puts each question to the client once, and one answer or error to the server, whose time stops meanwhile.
 
-    The calls that may have asked are its candidates. The server's time for them stops meanwhile. A candidate that ends
-    is one no longer. When none is left, and the client gave one of them up, the question was most likely that one's,
-    and is refused. When all had their replies it belongs to none of them, and is answered.
+    A question may be that of any call that was open when it came. When the last open call has ended, and the client
+    gave one of them up, the question was most likely that one's, and is refused. When all had their replies it belongs
+    to none of them, and is answered.
     """
 
-    def __init__(self, answer: Answer, tell: Tell, soon: Soon) -> None:
-        self._answer = answer
+    def __init__(self, caller: Caller, tell: Tell, soon: Soon) -> None:
+        self._caller = caller
         self._tell = tell
         self._soon = soon
-        self._open: dict[RequestId, _Unclaimed] = {}
-        self._of_no_call = 0
-        """Questions that no call has asked, since the last reply to one."""
+        self._open: dict[RequestId, asyncio.Task[None]] = {}
+        self._of_calls: set[RequestId] = set()
+        """Those that an open call may have asked."""
+        self._was_left = False
+        """Whether the client gave up a call that may have asked one of them."""
+        self.count = 0
+        """Questions since the last reply to a call: a server that asks on and on is refused."""
 
-    def ask(self, request: JsonObject, candidates: Sequence[LegacyCall] = ()) -> bool:
-        """Answer a question; return False if there are too many already."""
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def ask(self, request: JsonObject, *, of_calls: bool = False) -> bool:
+        """Answer a question; return False if there were too many already."""
         id_: RequestId = request["id"]
         if id_ in self._open:
             return True  # sent twice, answered once
-        # Each call may be a candidate as often as it may ask: one that asks without end uses up its share.
-        if candidates and all(call.guesses >= MOST_QUESTIONS for call in candidates):
+        if self.count >= MOST_QUESTIONS:
             return False
-        if len(self._open) >= MOST_QUESTIONS or self._of_no_call >= MOST_QUESTIONS:
-            return False
-        self._of_no_call += not candidates
-        self._open[id_] = _Unclaimed(set(candidates), self._soon(self._answered(request)))
-        for call in candidates:
-            call.hold()
+        self.count += 1
+        if of_calls:
+            self._of_calls.add(id_)
+        if not self._open:
+            self._caller.clock(None, False)
+        self._open[id_] = self._soon(self._answered(request))
         return True
 
     def withdraw(self, id_: object) -> None:
@@ -55,77 +61,46 @@ class UnclaimedQuestions:
         if isinstance(id_, int | str):
             self._cancel(id_)
 
-    def over(self, call: LegacyCall) -> None:
-        """The server has replied to a call: it is no candidate any more."""
-        self._of_no_call = 0
-        for id_ in self._without(call):
-            if self._open[id_].was_left:
-                self._refuse(id_, "The client left the call")
-
-    def left(self, call: LegacyCall, told: str) -> None:
-        """The client has given a call up: it is no candidate any more."""
-        for unclaimed in self._open.values():
-            unclaimed.was_left |= call in unclaimed.candidates
-        for id_ in self._without(call):
-            self._refuse(id_, told)
+    def ended(self, *, left: bool, last: bool) -> None:
+        """A call has ended that may have asked, by its reply or ``left`` by the client; the ``last`` that was open."""
+        self._was_left = bool(self._of_calls) and (self._was_left or left)
+        if not last:
+            return
+        refused, self._of_calls = self._of_calls if self._was_left else set[RequestId](), set()
+        for id_ in refused:
+            self._cancel(id_)
+            self._soon(self._tell(failure(id_, INTERNAL, "The client left the call")))
 
     def stop(self) -> None:
         """Drop all questions: the session is over."""
         for id_ in list(self._open):
             self._cancel(id_)
 
-    def _without(self, call: LegacyCall) -> list[RequestId]:
-        """Remove a call from all candidates; return the questions that have none left."""
-        found: list[RequestId] = []
-        for id_, unclaimed in self._open.items():
-            if call in unclaimed.candidates:
-                unclaimed.candidates.remove(call)
-                call.release()
-                if not unclaimed.candidates:
-                    found.append(id_)
-        return found
-
-    def _refuse(self, id_: RequestId, told: str) -> None:
-        self._cancel(id_)
-        self._soon(self._tell(failure(id_, INTERNAL, told)))
-
     def _cancel(self, id_: RequestId) -> None:
-        unclaimed = self._settle(id_)
-        if unclaimed is not None:
-            unclaimed.task.cancel()
+        task = self._settle(id_)
+        if task is not None:
+            task.cancel()
 
-    def _settle(self, id_: RequestId) -> "_Unclaimed | None":
+    def _settle(self, id_: RequestId) -> "asyncio.Task[None] | None":
         """Take a question off the list: from here on, only the caller of this responds to it."""
-        unclaimed = self._open.pop(id_, None)
-        if unclaimed is not None:
-            for call in unclaimed.candidates:
-                call.release()
-        return unclaimed
+        task = self._open.pop(id_, None)
+        self._of_calls.discard(id_)
+        if task is not None and not self._open:
+            self._caller.clock(None, True)
+        return task
 
     async def _answered(self, request: JsonObject) -> None:
         id_: RequestId = request["id"]
         response: JsonObject = failure(id_, INTERNAL, "The client could not answer")
         try:
             key = given_name(request) or text_name(request)
-            response = {"jsonrpc": "2.0", "id": id_, "result": await self._answer(key, question(request))}
+            response = {"jsonrpc": "2.0", "id": id_, "result": await self._caller.answer(key, question(request))}
         except CannotAnswer as fault:
             log.warning("a question of the server was not answered: %s", fault)
         except Exception:
             log.exception("a question of the server could not be answered")
         self._settle(id_)
         await self._tell(response)
-
-
-class _Unclaimed:
-    """A question that is being answered."""
-
-    __slots__ = ("candidates", "task", "was_left")
-
-    def __init__(self, candidates: set[LegacyCall], task: "asyncio.Task[None]") -> None:
-        self.candidates = candidates
-        self.task = task
-        self.was_left = False
-        """Whether the client gave up one of the candidates."""
 
 
 def failure(id_: RequestId, code: int, told: str) -> JsonObject:

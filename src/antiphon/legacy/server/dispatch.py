@@ -36,6 +36,7 @@ from antiphon.wire.revisions import (
 log = logging.getLogger("antiphon")
 
 _FOREIGN: Final = Method()
+_decode: Final = msgspec.json.Decoder().decode
 _MODERN_MEMBERS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 _MODERN_METHODS: Final = frozenset({"server/discover", "subscriptions/listen"})
 _EMPTY: Final[JsonObject] = {}
@@ -137,6 +138,8 @@ class LegacyRequest(Call, Dialect):
     """What the last run ended with, if not with a result."""
     responses: JsonObject = _EMPTY
     """The answers to them, for the next run."""
+    _sent: bytes
+    """The parameters as they came: a run may change what it is given, and the next one starts from the same."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -145,6 +148,7 @@ class LegacyRequest(Call, Dialect):
         if self.talk is not None:
             self.talk.journal.round += 1
             self.talk = Conversation(self.talk.journal, self.responses, self.capabilities)
+            self.params = _decode(self._sent)
             return self
         session = self._session
         params: Message = message.get("params") or {}
@@ -176,6 +180,7 @@ class LegacyRequest(Call, Dialect):
             # These revisions know neither answers nor a state that come with the request.
             params.pop("inputResponses", None)
             params.pop("requestState", None)
+            self._sent = encode(params)
         return self
 
     def encode(self, reply: Message) -> bytes:

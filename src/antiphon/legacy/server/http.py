@@ -54,7 +54,6 @@ class LegacyHttp(Dialect):
         self._service = service
         self._keeps = mode == "sessions"
         self._dispatcher = Dispatcher(service)
-        self.sessions = Sessions(service.store, shared=service.has_shared_store, ttl=session_ttl, most=max_sessions)
         self.router = InstanceRouter(
             service.store,
             shared=service.has_shared_store,
@@ -62,7 +61,14 @@ class LegacyHttp(Dialect):
             buffer=event_buffer,
             ask_timeout=service.ask_timeout,
         )
-        self.sessions.busy, self.sessions.ended = self.router.busy, self.router.end_here
+        self.sessions = Sessions(
+            service.store,
+            shared=service.has_shared_store,
+            ttl=session_ttl,
+            most=max_sessions,
+            busy=self.router.busy,
+            ended=self.router.end_here,
+        )
         self._changes = service.changes
         self._streams = GetStreams(service, self.sessions, self.router)
         if self._keeps:
@@ -227,25 +233,20 @@ class LegacyHttp(Dialect):
 
     async def _one(self, session: Session, headers: RawHeaders, reply: Channel, message: Message) -> bytes | None:
         """The reply to one request; None if it was cancelled: 2025-11-25, basic/utilities/cancellation."""
-        id_ = message["id"]
-        self.router.begin(session.id, id_, asyncio.current_task() if self._keeps else None)
+        id_, task = message["id"], asyncio.current_task()
+        if not self._keeps or task is None:
+            return await self._dispatcher.answer(message, session, reply, headers)
+        self.router.begin(session.id, id_, task)
         try:
-            return await self._answer(session, headers, reply, message)
+            if message["method"] not in CHANGING:
+                return await self._dispatcher.answer(message, session, reply, headers)
+            return await self.sessions.change(session, lambda now: self._dispatcher.answer(message, now, reply))
         except asyncio.CancelledError:
             if not self.router.was_cancelled(session.id, id_):
                 raise
             return None
         finally:
             self.router.done(session.id, id_)
-
-    def _answer(self, session: Session, headers: RawHeaders, channel: Channel, message: Message) -> Awaitable[bytes]:
-        if self._keeps and message["method"] in CHANGING:
-            return self._change(session, channel, message)
-        return self._dispatcher.answer(message, session, channel, headers)
-
-    async def _change(self, session: Session, channel: Channel, message: Message) -> bytes:
-        async with self.sessions.changing(session) as now:
-            return await self._dispatcher.answer(message, now, channel)
 
     def _check_free(self, session: Session, ids: list[RequestId]) -> None:
         """Requests without a session have their ids to themselves."""

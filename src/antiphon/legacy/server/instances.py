@@ -57,8 +57,8 @@ class InstanceRouter:
         self._replies: dict[str, ReplyStream] = {}
         self._running: dict[tuple[str, RequestId], asyncio.Task[Any]] = {}
         self._cancelled: set[tuple[str, RequestId]] = set()
-        self._ending: dict[str, set[Callable[[], None]]] = {}
-        self._readers: dict[tuple[str, str], Callable[[], None]] = {}
+        self._readers: dict[str, dict[str, Callable[[], None]]] = {}
+        """What stops the reading of each stream, by session."""
         self._active = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -67,10 +67,9 @@ class InstanceRouter:
 
     # --- requests under way ---------------------------------------------------------------------------------------
 
-    def begin(self, session: str, id_: RequestId, task: "asyncio.Task[Any] | None") -> None:
+    def begin(self, session: str, id_: RequestId, task: "asyncio.Task[Any]") -> None:
         """A request is under way: from now on, any instance can cancel it."""
-        if task is not None:
-            self._running[session, id_] = task
+        self._running[session, id_] = task
         if self._shared:
             self._hold()
 
@@ -85,7 +84,7 @@ class InstanceRouter:
 
     def busy(self) -> set[str]:
         """The sessions that a request or a stream uses."""
-        return {*self._ending, *(session for session, _ in self._running)}
+        return {*self._readers, *(session for session, _ in self._running)}
 
     def was_cancelled(self, session: str, id_: RequestId) -> bool:
         """Whether a request ends because its client cancelled it; its task may then go on."""
@@ -156,12 +155,11 @@ class InstanceRouter:
 
         2025-11-25, basic/transports, Multiple Connections: a message goes to one of the connected streams only.
         """
-        before = self._readers.get((session, stream))
-        self._readers[session, stream] = stop
+        readers = self._readers.setdefault(session, {})
+        before = readers.get(stream)
+        readers[stream] = stop
         if before is not None:
             before()
-        stops = self._ending.setdefault(session, set())
-        stops.add(stop)
         self._hold()
         try:
             if self._shared:
@@ -169,11 +167,10 @@ class InstanceRouter:
                 await self._tell_all({"reads": [self.instance, session, stream]})
             yield
         finally:
-            if self._readers.get((session, stream)) is stop:
-                del self._readers[session, stream]
-            stops.discard(stop)
-            if not stops and self._ending.get(session) is stops:
-                del self._ending[session]
+            if readers.get(stream) is stop:
+                del readers[stream]
+            if not readers and self._readers.get(session) is readers:
+                del self._readers[session]
             self._release()
 
     async def owner_is_alive(self, name: str) -> bool:
@@ -184,7 +181,7 @@ class InstanceRouter:
     def close(self) -> None:
         """The server goes down: wait for no answer any more."""
         self.pushes.give_up(why="The server stops, and cannot wait for the answer. Call again.")
-        for session in list(self._ending):
+        for session in list(self._readers):
             self.end_here(session, cancel=False)
         self._stop()
 
@@ -200,8 +197,8 @@ class InstanceRouter:
 
     def end_here(self, session: str, *, cancel: bool = True) -> None:
         """End what goes on in a session at this instance."""
-        for then in list(self._ending.pop(session, ())):
-            then()
+        for stop in list(self._readers.pop(session, {}).values()):
+            stop()
         self.pushes.give_up(session)
         if cancel:
             for owner, id_ in [key for key in self._running if key[0] == session]:
@@ -305,7 +302,7 @@ class InstanceRouter:
             case {"end": session}:
                 self.end_here(session)
             case {"reads": [instance, session, stream]} if instance != self.instance:
-                stop = self._readers.get((session, stream))
+                stop = self._readers.get(session, {}).get(stream)
                 if stop is not None:
                     stop()
             case {"resumed": [name, reader]} if name in self._replies:

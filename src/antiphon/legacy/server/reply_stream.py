@@ -92,8 +92,7 @@ class ReplyStream(PushChannel):
 
     async def finish(self, *replies: bytes, batch: bool = False) -> None:
         """End with the reply, or with the replies to a batch."""
-        if self._asking:
-            await self.take_back()
+        await self.take_back()
         if not self.name and not replies:
             await self._exchange.reply(202, b"")
             return
@@ -102,11 +101,6 @@ class ReplyStream(PushChannel):
             return
         for reply in replies:
             await self._append(reply, last=reply is replies[-1])
-        await self.close()
-
-    async def close(self) -> None:
-        """End the stream, if there is one."""
-        await self.take_back()
         self.let_go()
         if self.name:
             await self._streams.store.take(open_key(self._session.id, self.name))
@@ -225,9 +219,6 @@ class StatelessReply(Channel):
             return
         for reply in replies:
             await self._event(reply)
-        await self.close()
-
-    async def close(self) -> None:
         await self._exchange.end()
 
     async def abandon(self) -> None:

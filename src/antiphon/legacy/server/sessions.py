@@ -4,20 +4,21 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from antiphon.errors import InvalidParams, InvalidRequest
-from antiphon.stores.store import Store, StoreError, following
+from antiphon.stores.store import Store, StoreError
 from antiphon.types import JsonObject, LogLevel
 from antiphon.wire.jsonrpc import Message
 from antiphon.wire.revisions import EARLIER, PROTOCOL_VERSION, negotiated
 
+T = TypeVar("T")
 MAX_URIS = 1000
 """Resources that one session may subscribe to."""
 MAX_BYTES = 16 * 1024
@@ -107,8 +108,6 @@ def states_revision(message: Message) -> bool:
 
 _OFTEN: Final = 10
 """A session in use is written again this many times within its time to live."""
-_CLAIMED: Final = 5.0
-"""Seconds for which an instance may have a session to itself."""
 _LOOKED_AT: Final = 100
 """Sessions of a shared store that are looked at before another is refused."""
 
@@ -117,9 +116,19 @@ class Sessions:
     """The sessions of a server. Each is a value in the store; this instance remembers only when it wrote which.
 
     There are at most so many that this instance wrote last. For one more, the one that was unused for longest ends.
+    ``busy`` gives those that a call or a stream uses here, and ``ended`` is told of one that has ended elsewhere.
     """
 
-    def __init__(self, store: Store, *, shared: bool, ttl: float, most: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        shared: bool,
+        ttl: float,
+        most: int,
+        busy: Callable[[], Iterable[str]],
+        ended: Callable[[str], object],
+    ) -> None:
         self._store = store
         self._shared = shared
         self._ttl = ttl
@@ -131,10 +140,8 @@ class Sessions:
         """When each session was last written from here. The one that was unused here for longest comes first."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._moment = 0.0
-        self.busy: Callable[[], Iterable[str]] = tuple
-        """Gives the sessions that a call or a stream uses here."""
-        self.ended: Callable[[str], object] = str
-        """Is told of one of them that has ended elsewhere."""
+        self._busy = busy
+        self._ended = ended
         self._sweeping: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -145,12 +152,14 @@ class Sessions:
         session = opened(message, secrets.token_urlsafe(18), principal)
         if len(self._used) >= self._most:
             await self._make_room()
-        await self.keep(session)
+        key = _key(session.id)
+        await self._store.put(key, session.pack(self._writer), ttl=self._ttl)
+        self._note(key)
         return session
 
     async def _make_room(self) -> None:
         """End the session that was unused for longest; InvalidRequest if all are in use."""
-        busy = {_key(name) for name in self.busy()}
+        busy = {_key(name) for name in self._busy()}
         idle = (key for key in list(self._used) if key not in busy)
         for key in islice(idle, _LOOKED_AT):
             if await self._has_left(key):
@@ -195,37 +204,19 @@ class Sessions:
             raise _gone()  # another principal's; the reply must not tell that it exists
         return session
 
-    @contextlib.asynccontextmanager
-    async def changing(self, session: Session) -> AsyncGenerator[Session]:
-        """Give a session as it is now, to be changed; then keep it."""
-        async with self._alone(session.id):
-            now = msgspec.structs.replace(await self._as_it_is(session.id, session.principal))
-            yield now
-            await self.keep(now)
-
-    @contextlib.asynccontextmanager
-    async def _alone(self, name: str) -> AsyncGenerator[None]:
-        """Let no other task write a session, here or at other instances."""
-        lock = self._locks.setdefault(name, asyncio.Lock())
-        async with lock, self._claimed(name) if self._shared else contextlib.nullcontext():
-            yield
-
-    @contextlib.asynccontextmanager
-    async def _claimed(self, name: str) -> AsyncGenerator[None]:
-        """Claim a session in the store. If this instance dies meanwhile, the others wait for a few seconds."""
-        claim = f"antiphon:changing:{name}"
-        if not await self._store.add(claim, ttl=_CLAIMED):
-            async with following(self._store, claim) as wait:
-                while not await self._store.add(claim, ttl=_CLAIMED):
-                    await wait(_CLAIMED)
-        try:
-            yield
-        finally:
-            await self._store.take(claim)
-            await self._store.publish(claim, b"")
-
-    async def keep(self, session: Session) -> None:
-        await self._write(_key(session.id), session)
+    async def change(self, session: Session, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Do something with a session as it is now, and keep it; again if another instance wrote it meanwhile."""
+        key = _key(session.id)
+        async with self._locks.setdefault(session.id, asyncio.Lock()):
+            while True:
+                packed = await self._store.get(key)
+                if packed is None:
+                    raise _gone()
+                now = msgspec.structs.replace(_unpack(packed, session.id))
+                done = await work(now)
+                if await self._store.add(key, now.pack(self._writer), ttl=self._ttl, replacing=packed):
+                    self._note(key)
+                    return done
 
     async def touch(self, name: str) -> bool:
         """Prolong a session that is in use although it sends nothing; False if it has ended."""
@@ -233,20 +224,15 @@ class Sessions:
         packed = await self._store.get(key)
         if packed is None:
             return False
-        # What is changed or ended meanwhile stays so. A claim would make this wait for an instance that died with it.
+        # What is changed or ended meanwhile stays so.
         mine = _decode(packed).pack(self._writer)
         if await self._store.add(key, mine, ttl=self._ttl, replacing=packed):
             self._note(key)
         return True
 
     async def end(self, session: Session) -> None:
-        async with self._alone(session.id):
-            self._used.pop(_key(session.id), None)
-            await self._store.take(_key(session.id))
-
-    async def _write(self, key: str, session: Session) -> None:
-        await self._store.put(key, session.pack(self._writer), ttl=self._ttl)
-        self._note(key)
+        self._used.pop(_key(session.id), None)
+        await self._store.take(_key(session.id))
 
     def _note(self, key: str) -> None:
         """Remember that a session was written just now."""
@@ -270,9 +256,9 @@ class Sessions:
     async def _sweep(self) -> None:
         """Forget the sessions that have not been used here for too long; prolong those in use."""
         with contextlib.suppress(StoreError):
-            for name in self.busy():
+            for name in self._busy():
                 if not await self.touch(name):
-                    self.ended(name)
+                    self._ended(name)
         # A period late: a moment may be before the write that it stands for, and the store drops what has ended later.
         over = time.monotonic() - self._ttl - self._period
         for key, used in list(self._used.items()):

@@ -202,7 +202,7 @@ class _Builder:
     def _auth(self, node: Node, said: Any, *, url: str, is_app: bool) -> tuple[Auth | None, Identity | None]:
         """Return how the client signs in, or who calls an app; note it where that does not fit the server."""
         from antiphon.auth import Bearer, ClientCredentials, File, OAuth  # few suites sign in
-        from antiphon.client.auth import check_secure
+        from antiphon.client.signing_in import check_secure
 
         auth: dict[str, Any] = {"login": ""} if said == "login" else said
         kind = next(name for name in ("login", *AUTH.one_of) if name in auth)

@@ -6,8 +6,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from antiphon.client.catalogue import Pages
 from antiphon.client.client import Client
+from antiphon.client.requests import Pages
 from antiphon.errors import Refused
 from antiphon.types import JsonObject
 from antiphon.uri import Template
