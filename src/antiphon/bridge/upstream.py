@@ -5,10 +5,14 @@ Every link speaks modern to its client, and every dialect to the dispatcher. Wha
     new client, new server    each round is relayed as it is, with the server's own token: nothing is held here
     old client, any server    the rounds are driven here, and each question is pushed to the client
     new client, old server    the server's call waits here, under a sealed token, until the client comes back
+
+Where people are asked elsewhere what a client cannot show, each round is one of our own: its questions stand in the
+journal, and so does the server's token.
 """
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -18,6 +22,7 @@ from antiphon.bridge.waiting import HeldCall, HeldCalls, relayed
 from antiphon.client.listening import Change
 from antiphon.errors import (
     CallFailed,
+    CannotAsk,
     Disconnected,
     MissingCapability,
     PeerBroken,
@@ -26,6 +31,7 @@ from antiphon.errors import (
     ResourceNotFound,
 )
 from antiphon.rounds.ask import missing, of_wire
+from antiphon.rounds.journal import raw_input_required
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE, Questions, asked, retry
 from antiphon.server.dispatch import Service
 from antiphon.server.mounts import Unreachable
@@ -96,7 +102,15 @@ class Upstream:
     async def ready(self, call: Call) -> None:
         with contextlib.suppress(Unreachable, TimeoutError):
             async with asyncio.timeout(GREETING):
-                await self._connections.of(call)
+                await self._connections.of(self._shown(call))
+
+    def _shown(self, call: Call) -> Call:
+        """A call as its server sees it: a client is as good as able to answer what people are asked elsewhere."""
+        if not self._service.asks_elsewhere(call):
+            return call
+        shown = copy.copy(call)
+        shown.capabilities = {**call.capabilities, "elicitation": {"form": {}, "url": {}}}
+        return shown
 
     def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
         del message
@@ -117,6 +131,7 @@ class Upstream:
         return uri in uris or any(str(template) == uri or template.match(uri) is not None for template in templates)
 
     async def _listed(self, call: Call) -> tuple[set[str], list[Template]]:
+        call = self._shown(call)
         connection = await self._connections.of(call)
         uris: set[str] = set()
         templates: list[Template] = []
@@ -136,7 +151,7 @@ class Upstream:
 
     async def answer(self, run: Run) -> JsonObject:
         """The result of a request."""
-        call = run.call
+        call = self._shown(run.call)
         connection = await self._connections.of(call)
         params = {name: value for name, value in call.params.items() if name != "_meta"}
         hear = _teller(call, run.channel)
@@ -148,6 +163,8 @@ class Upstream:
                 result = await self._send(connection, call, params, hear)
                 if call.method == "tools/list":
                     connection.requests.learn(result)
+            elif run.able is not None:
+                result = await self._asking_elsewhere(connection, run, call, params, hear)
             elif push is not None:
                 result = await self._drive(connection, call, params, hear, push)
             elif connection.link.stateful:
@@ -216,6 +233,31 @@ class Upstream:
             connection.link.abandon(state, fault)
             raise
 
+    # --- people elsewhere -----------------------------------------------------------------------------------------
+
+    async def _asking_elsewhere(
+        self, connection: OpenLink, run: Run, call: Call, params: JsonObject, hear: OnNotification | None
+    ) -> JsonObject:
+        """One round of a call whose questions people answer elsewhere: the journal keeps the server's own state."""
+        params = {name: value for name, value in params.items() if name not in {"requestState", "inputResponses"}}
+        params |= run.conversation().retried()
+        if connection.link.stateful:
+            place = self._service.elsewhere
+            lasts = self._service.tokens.ttl if place is None else place.lasts
+            result = await self._held(connection, call, params, hear, lasts)
+        else:
+            result = await self._send(connection, call, params, hear)
+        if result.get("resultType") != "input_required":
+            return result
+        try:
+            run.ask_by_returning(raw_input_required(result, again=True))
+        except (TypeError, CannotAsk) as fault:
+            if connection.link.stateful:
+                self._waiting.abandon(result["requestState"], "The client cannot be asked")
+            if isinstance(fault, CannotAsk):
+                raise
+            raise Unreachable(f"The server {self._label!r} broke the protocol: {fault}") from None
+
     # --- old servers ----------------------------------------------------------------------------------------------
 
     async def _held_round(
@@ -224,21 +266,27 @@ class Upstream:
         """One round of a call that stays open at the server while a new client answers."""
         call, tokens = run.call, self._service.tokens
         if "requestState" in params:
-            waiting = tokens.opened(run).decode()
-            answers = {"inputResponses": params.get("inputResponses") or {}}
-            result = await self._waiting.resume(waiting, answers, hear or (lambda _: None), self._store)
+            params["requestState"] = tokens.opened(run).decode()
         else:
             params.pop("inputResponses", None)  # answers to nothing that was asked
-            result = await self._send(connection, call, params, hear)
-            if result.get("resultType") == "input_required" and call.revision == REVISION:
-                result = await self._wait(connection, call, params, result)
+        result = await self._held(connection, call, params, hear, tokens.ttl)
         if result.get("resultType") != "input_required":
             return result
         if call.revision != REVISION:
             # An old client without a way back: it is told so, and the call ends.
-            connection.link.abandon(result["requestState"], Disconnected("The client cannot be asked"))
+            self._waiting.abandon(result["requestState"], "The client cannot be asked")
             return result
         return {**result, "requestState": tokens.sealed(run, result["requestState"].encode())}
+
+    async def _held(
+        self, connection: OpenLink, call: Call, params: JsonObject, hear: OnNotification | None, ttl: float
+    ) -> JsonObject:
+        """Send a call, or its answers to the one that waits under the name in its state."""
+        if "requestState" in params:
+            answers = {"inputResponses": params.get("inputResponses") or {}}
+            return await self._waiting.resume(params["requestState"], answers, hear or (lambda _: None), self._store)
+        result = await self._send(connection, call, params, hear)
+        return await self._wait(connection, call, params, result, ttl)
 
     async def _go_on(self, waiting: HeldCall, answers: JsonObject, hear: OnNotification) -> JsonObject:
         """Give a call that waited its answers."""
@@ -249,14 +297,17 @@ class Upstream:
                 result = await connection.requests.send(waiting.call.method, params, tell=hear)
             except CallFailed as fault:
                 raise self._failed(fault, connection, waiting.call) from None
-            if result.get("resultType") != "input_required":
-                return result
-            return await self._wait(connection, waiting.call, waiting.params, result)
+            return await self._wait(connection, waiting.call, waiting.params, result, waiting.ttl)
 
-    async def _wait(self, connection: OpenLink, call: Call, params: JsonObject, asks: JsonObject) -> JsonObject:
-        handle, ttl = asks["requestState"], self._service.tokens.ttl
+    async def _wait(
+        self, connection: OpenLink, call: Call, params: JsonObject, result: JsonObject, ttl: float
+    ) -> JsonObject:
+        """Let a call wait that asks; the state of its questions is the name under which it does."""
+        if result.get("resultType") != "input_required":
+            return result
+        handle = result["requestState"]
         name = await self._waiting.hold(connection, call, params, handle, ttl=ttl, store=self._store)
-        return {**asks, "requestState": name}
+        return {**result, "requestState": name}
 
     @property
     def _store(self) -> Store | None:
@@ -304,7 +355,7 @@ class Upstream:
 
     async def _watch(self, call: Call, uri: str) -> None:
         with contextlib.suppress(ProtocolError):
-            connection = await self._connections.of(call)
+            connection = await self._connections.of(self._shown(call))
             changes = connection.changes(tools=False, prompts=False, resources=[uri])
             await quietly(self._label, changes, self._hear)
 

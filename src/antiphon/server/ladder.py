@@ -28,10 +28,12 @@ from antiphon.rounds.ask import missing, supports
 from antiphon.rounds.journal import Conversation, Journal, RoundEnds
 from antiphon.server.context import next_round
 from antiphon.server.run import Run
+from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.shared_steps import Claim
 from antiphon.stores.store import StoreError
 from antiphon.types import JsonObject
+from antiphon.wire.call import Call
 from antiphon.wire.jsonrpc import encode, notification
 from antiphon.wire.revisions import PROGRESS_TOKEN
 
@@ -98,21 +100,35 @@ class Elsewhere(Protocol):
         ...
 
 
+class Asker(Protocol):
+    """The server that asks, as far as a ladder needs it."""
+
+    @property
+    def tokens(self) -> Tokens: ...
+    @property
+    def shown_name(self) -> str:
+        """Its name, for people."""
+        ...
+
+
 class Ladder:
     """The ways down from a client that shows forms, for all calls of a server."""
 
-    def __init__(self, place: Elsewhere, bound: Callable[[Run], bytes], server: str) -> None:
+    def __init__(self, place: Elsewhere, host: Asker) -> None:
         self.place = place
-        self.bound = bound
-        self.server = server
+        self.host = host
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def takes(self, call: Call) -> bool:
+        """Whether the client of a call cannot be asked everything, or is not to be."""
+        able = call.capabilities
+        return self.place.always or not (supports(able, _FORM) and supports(able, _PAGE))
 
     def around(self, inner: Route) -> Route:
         """A route whose questions find a person in one of these ways."""
 
         async def climb(run: Run) -> Any:
-            able = run.call.capabilities
-            if not self.place.always and supports(able, _FORM) and supports(able, _PAGE):
+            if not self.takes(run.call):
                 return await inner(run)
             return await _Descent(self, run, inner).result()
 
@@ -137,7 +153,7 @@ class _Descent:
         self._first = self._run = run
         self._call = run.call
         # Before the handler runs, which may change what it is given.
-        self._marks = [f"antiphon:parked:{mark}" for mark in self._rows.marks(ladder.bound(run))]
+        self._marks = [f"antiphon:parked:{mark}" for mark in self._rows.marks(ladder.host.tokens.bound(run))]
         self._pointer: bytes | None = None
         """What the store has under the first mark."""
         self._consents: JsonObject = {}
@@ -229,7 +245,7 @@ class _Descent:
                 method=call.method,
                 name=call.name,
                 arguments=arguments if type(arguments) is dict else {},
-                server=self._ladder.server,
+                server=self._ladder.host.shown_name,
                 questions=questions,
                 since=now,
                 until=until,
