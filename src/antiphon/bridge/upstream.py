@@ -34,7 +34,7 @@ from antiphon.rounds.ask import missing, of_wire
 from antiphon.rounds.journal import raw_input_required
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE, Questions, asked, retry
 from antiphon.server.dispatch import Service
-from antiphon.server.mounts import Unreachable
+from antiphon.server.mounts import Mount, Unreachable
 from antiphon.server.run import Channel, Push, Run, push_all
 from antiphon.server.subscriptions import Kind
 from antiphon.stores.store import Store
@@ -56,7 +56,7 @@ _ALL: Final = (*_LISTS, "completions")
 _INVALID_PARAMS: Final = -32602
 
 
-class Upstream:
+class Upstream(Mount):
     """A server elsewhere, reached by the links that ``connect`` makes."""
 
     def __init__(
@@ -111,10 +111,6 @@ class Upstream:
         shown = copy.copy(call)
         shown.capabilities = {**call.capabilities, "elicitation": {"form": {}, "url": {}}}
         return shown
-
-    def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
-        del message
-        return ()
 
     async def relays(self, call: Call) -> bool:
         del call

@@ -17,7 +17,7 @@ from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, Pr
 class PromptEntry:
     """A registered prompt: how it is listed, and how it is filled in."""
 
-    __slots__ = ("_read", "handler", "name", "options", "prompt")
+    __slots__ = ("_read", "handler", "listed", "name", "options")
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class PromptEntry:
         signature = signature_of(function, skip=self.handler.hidden)
         self._read = signature.read
         self.options = {item.name: options_of(item.annotation) for item in signature.parameters}
-        self.prompt = typed(
+        self.listed = typed(
             Prompt,
             function,
             name=self.name,
@@ -65,7 +65,7 @@ class PromptEntry:
 
     def _result(self, value: Any) -> JsonObject:
         stated = value if isinstance(value, PromptResult) else PromptResult(messages=_messages(value, self.name))
-        description = stated.description or self.prompt.description
+        description = stated.description or self.listed.description
         result: JsonObject = {"messages": [_wire(message) for message in stated.messages]}
         if description is not None:
             result["description"] = description

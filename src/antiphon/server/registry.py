@@ -1,6 +1,6 @@
 """The Registry: the tools, prompts and resources of a server, and who hears when they change."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -250,7 +250,6 @@ class Registry:
         self,
         kind: str,
         key: str,
-        items: Iterable[object],
         cursor: object,
         size: int | None,
         *,
@@ -259,7 +258,9 @@ class Registry:
         """A list, or a page of it: a cursor is the key of the last item before the page."""
         listed = self._listed.get(kind)
         if listed is None:
-            listed = self._listed[kind] = [msgspec.to_builtins(item) for item in items]
+            tables: dict[str, Mapping[str, Any]] = {"tools": self._tools, "prompts": self._prompts}
+            tables |= {"resources": self._resources, "resourceTemplates": self._templates}
+            listed = self._listed[kind] = [msgspec.to_builtins(entry.listed) for entry in tables[kind].values()]
         start = 0
         if cursor is not None:
             start = 1 + next((at for at, item in enumerate(listed) if _cursor(item[key]) == cursor), -1)

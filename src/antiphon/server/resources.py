@@ -27,7 +27,7 @@ from antiphon.uri import Template
 class ResourceEntry:
     """A registered resource or template: how it is listed, and how it is read."""
 
-    __slots__ = ("_read", "_scope", "_ttl", "handler", "key", "mime_type", "options", "resource", "template")
+    __slots__ = ("_read", "_scope", "_ttl", "handler", "key", "listed", "mime_type", "options", "template")
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class ResourceEntry:
             "meta": meta,
         }
         self.template = template if template.variables else None
-        self.resource: Resource | ResourceTemplate
+        self.listed: Resource | ResourceTemplate
         if self.template is None:
-            self.resource = typed(Resource, function, uri=uri, size=size, **about)
+            self.listed = typed(Resource, function, uri=uri, size=size, **about)
         else:
-            self.resource = typed(ResourceTemplate, function, uri_template=uri, **about)
+            self.listed = typed(ResourceTemplate, function, uri_template=uri, **about)
 
     async def read(self, run: Run, variables: dict[str, Any]) -> Any:
         """Serve resources/read."""

@@ -44,7 +44,7 @@ _CONTENT: frozenset[Any] = frozenset({str, Contents, *CONTENT_TYPES})
 class ToolEntry:
     """A registered tool: how it is listed, and how it is called."""
 
-    __slots__ = ("_headers", "_holds", "_known", "_output", "_read", "_whole", "handler", "name", "tool")
+    __slots__ = ("_headers", "_holds", "_known", "_output", "_read", "_whole", "handler", "listed", "name")
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ToolEntry:
         self._headers = header_params(schema)
         self._output: Shape | None = raw_shape(output_schema) if output_schema else _output_of(function)
         self._holds = _may_ask(self.handler) and (input_schema is not None or _may_hold_more(function, schema))
-        self.tool = typed(
+        self.listed = typed(
             Tool,
             function,
             name=self.name,
