@@ -32,7 +32,7 @@ from antiphon.rounds.journal import RoundEnds, raw_input_required
 from antiphon.rounds.token import Codec, Seal, SignedState
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service, as_error
-from antiphon.server.handler import take_end, take_return
+from antiphon.server.handler import raw_params, take_end, take_return
 from antiphon.server.ladder import Elsewhere
 from antiphon.server.run import Channel, Run
 from antiphon.server.tools import error_result
@@ -143,11 +143,8 @@ class Adapted(Service):
     ) -> Any:
         """Run the handler once: its result, or RoundEnds with its questions in the conversation."""
         run.task = asyncio.current_task()
-        params = run.call.params
-        if run.round > 1:
-            rest = {name: value for name, value in params.items() if name not in {"requestState", "inputResponses"}}
-            params = {**rest, **run.conversation().retried()}
-        result = await _handled(run, replace(ctx, session=kind(ctx.session, run), params=params), call_next)
+        own = replace(ctx, session=kind(ctx.session, run), params=raw_params(run))
+        result = await _handled(run, own, call_next)
         if run.talk is None or not run.talk.pending:
             if not is_input_required(result):
                 return self._whole(run, result)

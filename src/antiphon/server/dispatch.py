@@ -28,8 +28,7 @@ from antiphon.rounds.token import (
 )
 from antiphon.server.change_log import ChangeLog
 from antiphon.server.dialect import MODERN, Dialect
-from antiphon.server.handler import told_by
-from antiphon.server.low_level import raw_route
+from antiphon.server.handler import raw_route, told_by
 from antiphon.server.methods import Methods, Route
 from antiphon.server.middleware import Middleware, check_middleware, wrapped
 from antiphon.server.mounts import Mount
