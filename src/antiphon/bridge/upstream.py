@@ -13,6 +13,7 @@ journal, and so does the server's token.
 import asyncio
 import contextlib
 import copy
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -32,7 +33,7 @@ from antiphon.errors import (
 )
 from antiphon.rounds.ask import missing, of_wire
 from antiphon.rounds.journal import raw_input_required
-from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE, Questions, asked, retry
+from antiphon.rounds.loop import Leg, Questions, Step, rounds
 from antiphon.server.dispatch import Service
 from antiphon.server.mounts import Mount, Unreachable
 from antiphon.server.run import Channel, Push, Run, push_all
@@ -207,26 +208,26 @@ class Upstream(Mount):
         self, connection: OpenLink, call: Call, params: JsonObject, hear: OnNotification | None, push: Push
     ) -> JsonObject:
         """Drive the rounds of a call, and push each question to the client."""
-        sent, pause, state = params, FIRST_PAUSE, None
+        steps = rounds(params, max_rounds=sys.maxsize)
+        step: Step = next(steps)
         try:
             while True:
-                result = await self._send(connection, call, sent, hear)
-                step = asked(result, 1)
-                if step is None:
-                    return result
-                state, responses = step.state, None
-                if isinstance(step, Questions):
-                    _check_may_ask(result, call)
-                    responses = await push_all(push, step.requests)
-                    pause = FIRST_PAUSE
+                reply: Any
+                if isinstance(step, Leg):
+                    reply = await self._send(connection, call, step.params, hear)
+                    _check_may_ask(reply, call)
+                elif isinstance(step, Questions):
+                    reply = await push_all(push, step.requests)
                 else:
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, LAST_PAUSE)
-                sent = retry(params, state, responses)
+                    reply = await asyncio.sleep(step.seconds)
+                step = steps.send(reply)
+        except StopIteration as end:
+            result: JsonObject = end.value[0]
+            return result
         except PeerBroken as fault:
             raise self._failed(fault, connection, call) from None
         except BaseException as fault:
-            connection.link.abandon(state, fault)
+            connection.link.abandon(step.params.get("requestState") if isinstance(step, Leg) else step.state, fault)
             raise
 
     # --- people elsewhere -----------------------------------------------------------------------------------------
