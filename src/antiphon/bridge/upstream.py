@@ -212,14 +212,14 @@ class Upstream(Mount):
         step: Step = next(steps)
         try:
             while True:
-                reply: Any
+                reply: Any = None
                 if isinstance(step, Leg):
                     reply = await self._send(connection, call, step.params, hear)
                     _check_may_ask(reply, call)
                 elif isinstance(step, Questions):
                     reply = await push_all(push, step.requests)
                 else:
-                    reply = await asyncio.sleep(step.seconds)
+                    await asyncio.sleep(step.seconds)
                 step = steps.send(reply)
         except StopIteration as end:
             result: JsonObject = end.value[0]

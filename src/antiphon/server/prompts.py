@@ -11,7 +11,7 @@ from antiphon.server.handler import Handler
 from antiphon.server.run import Run
 from antiphon.server.tools import checked_name, content_blocks, typed
 from antiphon.shapes import MISSING, Mismatch, signature_of
-from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, PromptResult
+from antiphon.types import JsonObject, Message, Prompt, PromptArgument, PromptResult
 
 
 class PromptEntry:
@@ -24,10 +24,8 @@ class PromptEntry:
         function: Callable[..., Any],
         *,
         name: str | None = None,
-        title: str | None = None,
         description: str | None = None,
-        icons: Sequence[Icon] = (),
-        meta: JsonObject | None = None,
+        **about: Any,
     ) -> None:
         self.handler = Handler(function)
         self.name = checked_name(name, function)
@@ -38,14 +36,12 @@ class PromptEntry:
             Prompt,
             function,
             name=self.name,
-            title=title,
             description=description or signature.description,
             arguments=tuple(
                 PromptArgument(name=item.name, description=item.description, required=item.default is MISSING)
                 for item in signature.parameters
             ),
-            icons=icons,
-            meta=meta,
+            **about,
         )
 
     async def get(self, run: Run) -> Any:
