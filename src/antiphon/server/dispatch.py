@@ -387,11 +387,14 @@ class Service(Methods):
         from antiphon.server.ladder import Ladder  # with the inbox, which most servers do not have
 
         self._asked_elsewhere = frozenset({"elicitation"})
-        self._ladder = Ladder(elsewhere, self)
+        self._ladder = Ladder(
+            elsewhere,
+            lambda run: self.tokens.bound(run),  # noqa: PLW0108 -- share_seal() replaces the tokens
+            self._shown_name,
+        )
         self._route()
 
-    @property
-    def shown_name(self) -> str:
+    def _shown_name(self) -> str:
         """Its name, or that of the server that stands here under its own names."""
         about = self.mounts.info
         name = about.get("name") if isinstance(about, dict) else None

@@ -28,7 +28,6 @@ from antiphon.rounds.ask import missing, supports
 from antiphon.rounds.journal import Conversation, Journal, RoundEnds
 from antiphon.server.context import next_round
 from antiphon.server.run import Run
-from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.shared_steps import Claim
 from antiphon.stores.store import StoreError
@@ -100,23 +99,13 @@ class Elsewhere(Protocol):
         ...
 
 
-class Asker(Protocol):
-    """The server that asks, as far as a ladder needs it."""
-
-    @property
-    def tokens(self) -> Tokens: ...
-    @property
-    def shown_name(self) -> str:
-        """Its name, for people."""
-        ...
-
-
 class Ladder:
     """The ways down from a client that shows forms, for all calls of a server."""
 
-    def __init__(self, place: Elsewhere, host: Asker) -> None:
+    def __init__(self, place: Elsewhere, bound: Callable[[Run], bytes], name: Callable[[], str]) -> None:
         self.place = place
-        self.host = host
+        self.bound = bound
+        self.name = name
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def takes(self, call: Call) -> bool:
@@ -153,7 +142,7 @@ class _Descent:
         self._first = self._run = run
         self._call = run.call
         # Before the handler runs, which may change what it is given.
-        self._marks = [f"antiphon:parked:{mark}" for mark in self._rows.marks(ladder.host.tokens.bound(run))]
+        self._marks = [f"antiphon:parked:{mark}" for mark in self._rows.marks(ladder.bound(run))]
         self._pointer: bytes | None = None
         """What the store has under the first mark."""
         self._consents: JsonObject = {}
@@ -245,7 +234,7 @@ class _Descent:
                 method=call.method,
                 name=call.name,
                 arguments=arguments if type(arguments) is dict else {},
-                server=self._ladder.host.shown_name,
+                server=self._ladder.name(),
                 questions=questions,
                 since=now,
                 until=until,

@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import logging
 import os
-from collections.abc import Awaitable, Callable, Container, Coroutine, Generator, Mapping
+from collections.abc import Callable, Container, Coroutine, Generator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
@@ -20,6 +20,7 @@ from antiphon.server.protection import Protection
 from antiphon.server.round_end import Settling
 from antiphon.server.unawaited import Asking, not_awaited
 from antiphon.shapes import Form
+from antiphon.stores.shared_steps import SharedSteps
 from antiphon.types import Accepted, Answer, Implementation, JsonObject
 from antiphon.wire.call import Call
 
@@ -56,14 +57,6 @@ class Channel:
         """Say that a page has served its purpose; nothing where the client does not wait for it."""
 
 
-class StepsOnce(Protocol):
-    """Runs a step once per identity, across instances."""
-
-    async def first(self, identity: str, value: bytes, ttl: float) -> bytes: ...
-
-    async def once(self, identity: str, run: Callable[[], Awaitable[bytes]], ttl: float, *, label: str) -> bytes: ...
-
-
 class StepObserver(Protocol):
     """A test's view of a server: see `Service.rehearsal`."""
 
@@ -82,7 +75,7 @@ class Host(Protocol):
     @property
     def clock(self) -> Callable[[], float]: ...
     @property
-    def shared_steps(self) -> StepsOnce | None: ...
+    def shared_steps(self) -> SharedSteps | None: ...
     @property
     def observer(self) -> StepObserver | None: ...
     @property
