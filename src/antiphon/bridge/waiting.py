@@ -163,7 +163,8 @@ class HeldCalls:
                 async with store.subscribe(_channel(self._instance)) as messages:
                     self._ready.set()
                     async for data in messages:
-                        self._act_on(_decode(data), store)
+                        with contextlib.suppress(msgspec.DecodeError):  # not of an instance: that would be JSON
+                            self._act_on(_decode(data), store)
             except StoreError as fault:
                 log.warning("answers that come to other instances cannot be heard: %s", fault)
             self._ready.set()
