@@ -32,8 +32,7 @@ from antiphon.server.handler import raw_route, told_by
 from antiphon.server.methods import Methods, Route
 from antiphon.server.middleware import Middleware, check_middleware, wrapped
 from antiphon.server.mounts import Mount
-from antiphon.server.protection import Protection
-from antiphon.server.run import Channel, Run, StepObserver
+from antiphon.server.run import Channel, Protection, Run, StepObserver
 from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
