@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.transport_context import TransportContext
 from mcp_types.methods import is_input_required
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
 
 from antiphon.adapt.acting import acts_before_asking
 from antiphon.adapt.session import AskingSession, ElsewhereSession, PushingSession, let_fastmcp_ask
@@ -42,7 +43,7 @@ from antiphon.wire import jsonrpc
 from antiphon.wire.call import Call
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message
-from antiphon.wire.revisions import METHODS, PROGRESS_TOKEN, REVISION, SERVER_INFO, Method
+from antiphon.wire.revisions import CLIENT_CAPABILITIES, METHODS, PROGRESS_TOKEN, REVISION, SERVER_INFO, Method
 
 log = logging.getLogger("antiphon")
 
@@ -253,9 +254,10 @@ async def _handled(run: Run, ctx: ServerRequestContext[Any, Any], call_next: Nex
     return result
 
 
-def _plain(result: Any) -> JsonObject:
+def _plain(value: Any) -> JsonObject:
+    """A value of the library's as the wire has it."""
     made: JsonObject = (
-        result if isinstance(result, dict) else result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        value.model_dump(by_alias=True, mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
     )
     return made
 
@@ -294,8 +296,9 @@ def _call(ctx: ServerRequestContext[Any, Any], row: Method) -> Call:
     call.method = ctx.method
     call.params = dict(ctx.params or {})
     call.meta = dict(call.params.get("_meta") or {})
-    declared = ctx.session.client_capabilities
-    call.capabilities = {} if declared is None else _plain(declared)
+    told = call.meta.get(CLIENT_CAPABILITIES, ctx.session.client_capabilities)  # older clients said it once
+    able = _plain(told)
+    call.capabilities = able if type(able) is dict else {}
     call.headers = None if ctx.request is None else {}
     call.row = row
     call.name = str(call.params.get(row.target or "name"))

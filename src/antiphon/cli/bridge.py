@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import click
@@ -18,7 +18,6 @@ from antiphon.cli.login import auth_for
 from antiphon.cli.serve import ListenAddress, endpoint_options, http_options, refuse_http_options, serve_here
 from antiphon.cli.stores import open_store
 from antiphon.cli.target import ServerTarget, header_option, read_headers, read_targets
-from antiphon.eras import Legacy
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
@@ -61,12 +60,7 @@ def bridge_command(
     host: str,
     port: int,
     path: str,
-    allow_host: tuple[str, ...],
-    allow_origin: tuple[str, ...],
-    legacy: Legacy,
-    principal: str | None,
-    max_requests: int,
-    health: bool,
+    **serving: Any,
 ) -> None:
     """Serve the server at TARGET to any client, old or new.
 
@@ -92,10 +86,7 @@ def bridge_command(
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
         address = ListenAddress(host=host, port=port, path=path)
-        options = endpoint_options(
-            address, allow_host, allow_origin, legacy, principal=principal, max_requests=max_requests, health=health
-        )
-        serve_here(server, options, address)
+        serve_here(server, endpoint_options(address, **serving), address)
     else:
         if os.isatty(0):
             click.echo("Serving on standard streams. Pass --http to serve over HTTP.", err=True)
