@@ -1,15 +1,19 @@
 """The Server: a Service, and the ways to reach it."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from antiphon import eras, loading
 from antiphon.http.exchange import Application
 from antiphon.server.dispatch import Principal, Service
-from antiphon.server.mounts import LocalMount, Mount
+from antiphon.server.mounts import SEPARATOR, Mount, Mounts
+from antiphon.server.run import Host, Run
 from antiphon.transports.asgi import MAX_BODY, MAX_REQUESTS, Endpoint
 from antiphon.transports.link import Link
+from antiphon.types import JsonObject
+from antiphon.wire.call import Call
 
 if TYPE_CHECKING:
     from antiphon.client.client import Auth
@@ -162,3 +166,112 @@ def _check_may_serve() -> None:
     except RuntimeError:
         return
     raise RuntimeError("run() starts an event loop and cannot be called in one: mount asgi() there instead")
+
+
+# --- a server in this process -----------------------------------------------------------------------------------------
+
+
+class LocalMount(Mount):
+    """A server in this process. Its handlers run as if they were the other's own: one token, one store, both eras."""
+
+    def __init__(self, prefix: str, server: Service, outer: Service) -> None:
+        self.prefix = prefix
+        self._server = server
+        self._outer = outer
+        self._stem = f"{prefix}{SEPARATOR}" if prefix else ""
+
+    @property
+    def features(self) -> Iterable[str]:
+        return self._server.features
+
+    @property
+    def instructions(self) -> str | None:
+        return self._server.mounts.instructions(self._server.instructions)
+
+    @property
+    def info(self) -> object:
+        return self._server.mounts.info or self._server.info
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        async with self._server.running():
+            self._server.subscriptions.join(self)
+            try:
+                yield
+            finally:
+                self._server.subscriptions.leave(self)
+
+    async def ready(self, call: Call) -> None:
+        await self._server.mounts.ready(call)
+
+    async def answer(self, run: Run) -> JsonObject:
+        before = run.server
+        run.server = _Within(before, self._server)
+        try:
+            return await self._server.route(run)
+        finally:
+            run.server = before
+
+    async def has(self, call: Call, uri: str) -> bool:
+        offers = self._server.offers("resources/read", uri)
+        return offers or await self._server.mounts.holder(call, uri) is not None
+
+    async def relays(self, call: Call) -> bool:
+        return not self._server.offers(call.method, call.name) and await self._server.mounts.relays(call)
+
+    def watch(self, call: Call, uri: str) -> Callable[[], None]:
+        return self._server.mounts.watch(call, uri)
+
+    def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
+        return self._server.scopes_for(message)
+
+    def names(self) -> dict[str, list[str]]:
+        inside = self._server.names()
+        return {
+            kind: names if kind == "resource" else [f"{self._stem}{name}" for name in names]
+            for kind, names in inside.items()
+        }
+
+    def functions(self) -> Iterable[Callable[..., Any]]:
+        return self._server.functions()
+
+    def function_of(self, method: str, name: str) -> Callable[..., Any] | None:
+        if method == "resources/read":
+            return self._server.function_of(method, name)
+        is_ours = name.startswith(self._stem)
+        return self._server.function_of(method, name.removeprefix(self._stem)) if is_ours else None
+
+    def check_apart(self, mounts: Mounts) -> None:
+        if self._server.mounts is mounts:
+            raise ValueError(f"{self._server.info.name!r} cannot be mounted here: it would serve itself")
+        for mount in self._server.mounts:
+            mount.check_apart(mounts)
+
+    # what its subscriptions tell
+
+    def tell(self, method: str, uri: str = "") -> None:
+        if uri:
+            self._outer.updated(uri)
+        else:
+            kind: Any = method.split("/")[1]
+            self._outer.changed(kind)
+
+    def close(self) -> None:
+        """Its streams are the other's."""
+
+
+class _Within:
+    """The host of a run in a mounted server: its own state, and the store, clock and threads of the other one."""
+
+    def __init__(self, outer: Host, server: Service) -> None:
+        self.info = server.info
+        self.state = server.state
+        self.changed = server.changed
+        self.updated = server.updated
+        self.clock = outer.clock
+        self.shared_steps = outer.shared_steps
+        self.observer = outer.observer
+        self.auth = outer.auth
+        self.in_thread = outer.in_thread
+        self.in_step_thread = outer.in_step_thread
+        self.asking = outer.asking

@@ -131,6 +131,28 @@ async def test_an_answer_finds_the_instance_that_holds_the_call(stores):
     await two.close()
 
 
+class Heard(MemoryStore):
+    """A store that knows which channels are listened to."""
+
+    def __init__(self):
+        super().__init__()
+        self.channels = []
+
+    def subscribe(self, channel):
+        self.channels.append(channel)
+        return super().subscribe(channel)
+
+
+async def test_what_is_no_message_of_an_instance_is_ignored():
+    store = Heard()
+    async with asker(instance(upstream(), store)) as client, asker(instance(upstream(), store)) as other:
+        pending = await begun(client)
+        for rubbish in (b"\xff", b"", b"[1]", b'{"resume": 1}'):
+            await store.publish(store.channels[0], rubbish)
+        done = await other.resume(pending, dict.fromkeys(pending.questions, Accepted("Eve")))
+    assert done.result.text == "Eve"
+
+
 async def test_an_answer_counts_once_at_all_instances(stores):
     one, two = stores(), stores()
     async with asker(instance(upstream(), one)) as client, asker(instance(upstream(), two)) as other:

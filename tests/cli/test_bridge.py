@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from antiphon import Accepted, Client
 from antiphon.cli import commands
 from antiphon.cli.bridge import named_targets
+from antiphon.testing.servers import new_key
 
 SCRIPT = str(Path(sys.executable).with_name("antiphon"))
 SHOP = """
@@ -88,6 +89,24 @@ async def test_each_of_several_servers_is_recorded_in_a_file_of_its_own(shop, tm
             assert (await replayed.call_tool("order", {"count": count})).text == f"Ordered {count}"
 
 
+@pytest.mark.parametrize("behind", ["2026-07-28", "legacy"])
+async def test_people_answer_in_an_inbox_what_a_client_cannot_show(shop, behind, antiphon, tmp_path):
+    env = {**os.environ, "ANTIPHON_KEYS": new_key()}
+    store = f"sqlite:///{tmp_path / 'calls.db'}"
+    bridge = [SCRIPT, "bridge", shop, "--era", behind, "--inbox", store]
+    async with Client(bridge, env=env) as there:
+        first = await there.call_tool("order", {"count": 3})
+        assert first.is_error
+        assert "a person has to answer first. The question is: Order 3?" in first.text
+        listed = antiphon("inbox", "--store", store, env=env)
+        assert "order (shop), until" in listed.stdout
+        (tmp_path / "yes.yaml").write_text("confirm: true")
+        ticket = listed.stdout.split()[0]
+        answered = antiphon("inbox", "answer", ticket, "--store", store, "--answers", "yes.yaml", env=env)
+        assert answered.returncode == 0, answered.stderr
+        assert (await there.call_tool("order", {"count": 3})).text == "Ordered 3"
+
+
 def test_names_come_from_the_targets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("wiki.py").write_text("import antiphon")
@@ -111,9 +130,13 @@ def test_names_come_from_the_targets(tmp_path, monkeypatch):
         (["https://a.example/mcp", "https://b.example/mcp", "--header", "A: b"], "can only be used with one TARGET"),
         (["https://a.example/mcp", "--http", "--path", "mcp"], "does not begin with /"),
         (["https://a.example/mcp", "--redis", "nowhere"], "--redis"),
+        (["https://a.example/mcp", "--inbox", "other://x"], "is no store"),
+        (["https://a.example/mcp", "--inbox", "calls.db"], "and has no key: pass keys=, or set ANTIPHON_KEYS"),
+        (["https://a.example/mcp", "--inbox", "browser", "--http", "--host", "0.0.0.0"], "this machine"),
     ],
 )
-def test_what_cannot_be_bridged_is_a_usage_error(arguments, why):
+def test_what_cannot_be_bridged_is_a_usage_error(arguments, why, monkeypatch):
+    monkeypatch.delenv("ANTIPHON_KEYS", raising=False)
     ended = CliRunner().invoke(commands, ["bridge", *arguments])
     assert ended.exit_code == 2
     assert why in " ".join(ended.output.split())

@@ -132,6 +132,17 @@ async def test_the_state_says_who_the_server_is_and_what_it_offers(api):
     assert offers["problems"] == []
 
 
+@pytest.mark.parametrize("behind", ["2026-07-28", "legacy"])
+async def test_a_server_is_inspected_through_a_bridge(behind):
+    command = [sys.executable, "-m", "antiphon", "bridge", str(TRAVEL), "--era", behind]
+    spot = Spot(target=command, text="bridge", label="bridge", env={"ANTIPHON_KEYS": new_key()})
+    async with inspecting(spot) as api:
+        assert (await api("/api/state"))["server"]["name"] == "travel"
+        for era in ERAS:
+            call = await api.booked(era=era)
+            assert (call["status"], len(call["rounds"])) == ("done", 3)
+
+
 async def test_prompts_are_completed_and_templates_are_filled_in(api):
     found = await api("/api/complete", {"prompt": "itinerary", "argument": "city", "value": "Li"})
     assert found["values"] == ["Lisbon"]

@@ -6,13 +6,16 @@ round runs the tool from the top with the answer. With clients of earlier revisi
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from antiphon.adapt.versions import moved
 from antiphon.rounds.token import Codec, Seal, SignedState
 from antiphon.server import steps
 from antiphon.server.dispatch import Service
 from antiphon.stores.store import Store
+
+if TYPE_CHECKING:
+    from antiphon.server.ladder import Elsewhere
 
 __all__ = ["awaited", "step"]
 
@@ -26,17 +29,23 @@ class _Context(Protocol):
     def session(self) -> Any: ...
 
 
-def awaited(server: S, *, seal: Seal | SignedState | Codec | None = None, store: Store | None = None) -> S:
+def awaited(
+    server: S,
+    *,
+    seal: Seal | SignedState | Codec | None = None,
+    store: Store | None = None,
+    elsewhere: "Elsewhere | None" = None,
+) -> S:
     """Let the handlers of an MCPServer, a FastMCP or a low-level ``mcp`` Server await their questions; return it.
 
-    ``seal`` and ``store`` are those of `antiphon.Server`. The seal takes the place of the server's own
+    ``seal``, ``store`` and ``elsewhere`` are those of `antiphon.Server`. The seal takes the place of the server's own
     ``request_state_security``; who is authenticated is still asked there.
     """
     try:
         from antiphon.adapt.service import adapt  # it imports the user's own library
     except ImportError as fault:
         raise moved(fault) from fault
-    adapt(server, seal=seal, store=store)
+    adapt(server, seal=seal, store=store, elsewhere=elsewhere)
     return server
 
 

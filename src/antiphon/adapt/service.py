@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
@@ -21,16 +22,19 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.transport_context import TransportContext
 from mcp_types.methods import is_input_required
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
 
 from antiphon.adapt.acting import acts_before_asking
-from antiphon.adapt.session import AskingSession, PushingSession, let_fastmcp_ask
+from antiphon.adapt.session import AskingSession, ElsewhereSession, PushingSession, let_fastmcp_ask
 from antiphon.adapt.versions import check_mcp
 from antiphon.errors import CannotAsk, InvalidRequest, ProtocolError, UnstableQuestion
-from antiphon.rounds.journal import raw_input_required
+from antiphon.rounds.ask import supports
+from antiphon.rounds.journal import RoundEnds, raw_input_required
 from antiphon.rounds.token import Codec, Seal, SignedState
 from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service, as_error
-from antiphon.server.handler import take_end, take_return
+from antiphon.server.handler import raw_params, take_end, take_return
+from antiphon.server.ladder import Elsewhere
 from antiphon.server.run import Channel, Run
 from antiphon.server.tools import error_result
 from antiphon.stores.store import Store
@@ -46,7 +50,7 @@ log = logging.getLogger("antiphon")
 Next: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 
-def adapt(server: Any, *, seal: Seal | SignedState | Codec | None, store: Store | None) -> None:
+def adapt(server: Any, **how: Any) -> None:
     """Put an Adapted service into the middleware of a server; TypeError if it is none of those that are known."""
     low: Any = getattr(server, "_mcp_server", None) or getattr(server, "_lowlevel_server", server)
     if not isinstance(low, Server):
@@ -59,7 +63,7 @@ def adapt(server: Any, *, seal: Seal | SignedState | Codec | None, store: Store 
         raise ValueError(f"The server {low.name!r} was given to awaited() before")
     theirs = [index for index, link in enumerate(chain) if isinstance(link, RequestStateBoundary)]
     boundary = chain[theirs[0]] if theirs else None
-    ours = Adapted(server, low, boundary, seal=seal, store=store)
+    ours = Adapted(server, low, boundary, **how)
     if theirs:
         chain[theirs[0]] = ours
     else:
@@ -77,9 +81,10 @@ class Adapted(Service):
         *,
         seal: Seal | SignedState | Codec | None,
         store: Store | None,
+        elsewhere: Elsewhere | None,
     ) -> None:
         audience = getattr(boundary, "_audience", None) or low.name
-        super().__init__(audience, seal=seal, store=store, lifespan=lambda _: self._theirs())
+        super().__init__(audience, seal=seal, store=store, elsewhere=elsewhere, lifespan=lambda _: self._theirs())
         self.original = server
         self._low = low
         policy = getattr(boundary, "_security", None)
@@ -96,13 +101,14 @@ class Adapted(Service):
         row = METHODS.get(ctx.method)
         if row is None or not row.asks or ctx.request_id is None:
             return await call_next(ctx)
-        run = Run(self, _call(ctx, row), Channel())
-        run.task = asyncio.current_task()
+        call = _call(ctx, row)
+        run = Run(self, call, Channel())
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         try:
-            if is_modern:
-                return await self._converse(run, ctx, call_next)
-            return await _handled(run, replace(ctx, session=PushingSession(ctx.session, run)), call_next)
+            if is_modern and call.params.get("requestState") is not None:
+                call.principal = self._principal(ctx)
+                await self.tokens.open(run, self.store, again=self.observer is not None)
+            return await self._served(run, ctx, call_next, is_modern=is_modern)
         except (ProtocolError, CannotAsk, UnstableQuestion) as fault:
             if isinstance(fault, CannotAsk) and ctx.method == "tools/call" and not is_modern:
                 return error_result(fault.message)
@@ -111,27 +117,69 @@ class Adapted(Service):
         finally:
             run.over = True
 
-    async def _converse(self, run: Run, ctx: ServerRequestContext[Any, Any], call_next: Next) -> Any:
-        params = run.call.params
-        if params.get("requestState") is not None:
-            run.call.principal = self._principal(ctx)
-            await self.tokens.open(run, self.store, again=self.observer is not None)
-            rest = {name: value for name, value in params.items() if name not in {"requestState", "inputResponses"}}
-            params = {**rest, **run.conversation().retried()}
-        asking = AskingSession(ctx.session, run)
-        result = await _handled(run, replace(ctx, session=asking, params=params), call_next)
+    async def _served(self, run: Run, ctx: ServerRequestContext[Any, Any], call_next: Next, *, is_modern: bool) -> Any:
+        """The result of a request: of its handler, or what ends its round."""
         meta: JsonObject = {}
+        kind = AskingSession if is_modern else ElsewhereSession
+        converse = partial(self._converse, ctx, call_next, kind, meta)
+        try:
+            if self._descends(ctx, run.call, is_modern=is_modern):
+                run.call.principal = self._principal(ctx)
+                result: JsonObject = await self._laddered(ctx.method, converse)(run)
+                return {"resultType": "complete", **result} if is_modern else result
+            return await (converse(run) if is_modern else self._pushed(ctx, call_next, run))
+        except RoundEnds:
+            if not is_modern:
+                raise CannotAsk("An older client cannot be asked this", required={}) from None
+            run.call.principal = self._principal(ctx)
+            return {**self.asking(run), "_meta": {SERVER_INFO: self._low.server_info_stamp, **meta}}
+
+    async def _converse(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        call_next: Next,
+        kind: type[AskingSession],
+        meta: JsonObject,
+        run: Run,
+    ) -> Any:
+        """Run the handler once: its result, or RoundEnds with its questions in the conversation."""
+        run.task = asyncio.current_task()
+        own = replace(ctx, session=kind(ctx.session, run), params=raw_params(run))
+        result = await _handled(run, own, call_next)
         if run.talk is None or not run.talk.pending:
             if not is_input_required(result):
-                return _unshared(result) if run.round > 1 and run.call.row.cached else result
-            returned = (
-                result if isinstance(result, dict) else result.model_dump(by_alias=True, mode="json", exclude_none=True)
-            )
-            meta = returned.get("_meta") or {}
+                return self._whole(run, result)
+            returned = _plain(result)
+            meta.update(returned.get("_meta") or {})
             run.conversation().returned(raw_input_required(returned, again=True))
         await run.close_round()
-        run.call.principal = self._principal(ctx)
-        return {**self.asking(run), "_meta": {SERVER_INFO: self._low.server_info_stamp, **meta}}
+        raise RoundEnds
+
+    async def _pushed(self, ctx: ServerRequestContext[Any, Any], call_next: Next, run: Run) -> Any:
+        """Run the handler for an older client, which is asked in the middle of the call."""
+        run.task = asyncio.current_task()
+        return await _handled(run, replace(ctx, session=PushingSession(ctx.session, run)), call_next)
+
+    def _descends(self, ctx: ServerRequestContext[Any, Any], call: Call, *, is_modern: bool) -> bool:
+        """Whether people are asked elsewhere what this client cannot show."""
+        place = self.elsewhere
+        if place is None or (place.is_local and ctx.request is not None):  # nobody at this machine for HTTP
+            return False
+        if is_modern:
+            return True
+        if supports(call.capabilities, ("elicitation", "form")) and not place.always:
+            return False
+        # An older client is told to come again. It opens no page in the middle of that.
+        call.capabilities = {name: able for name, able in call.capabilities.items() if name != "elicitation"}
+        return True
+
+    def _whole(self, run: Run, result: Any) -> Any:
+        """A result that no cache may share if it depends on answers (server/utilities/caching)."""
+        if run.able is not None:
+            result = _plain(result)  # an inbox keeps it
+        if run.round > 1 and run.call.row.cached and isinstance(result, dict) and "ttlMs" in result:
+            return {**result, "ttlMs": 0}
+        return result
 
     # --- what a server knows of its handlers ------------------------------------------------------------------------
 
@@ -206,9 +254,12 @@ async def _handled(run: Run, ctx: ServerRequestContext[Any, Any], call_next: Nex
     return result
 
 
-def _unshared(result: Any) -> Any:
-    """A result that depends on answers, which no cache may share (server/utilities/caching)."""
-    return {**result, "ttlMs": 0} if isinstance(result, dict) and "ttlMs" in result else result
+def _plain(value: Any) -> JsonObject:
+    """A value of the library's as the wire has it."""
+    made: JsonObject = (
+        value.model_dump(by_alias=True, mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
+    )
+    return made
 
 
 class _Direct:
@@ -245,8 +296,9 @@ def _call(ctx: ServerRequestContext[Any, Any], row: Method) -> Call:
     call.method = ctx.method
     call.params = dict(ctx.params or {})
     call.meta = dict(call.params.get("_meta") or {})
-    capabilities = call.meta.get(CLIENT_CAPABILITIES)
-    call.capabilities = capabilities if type(capabilities) is dict else {}
+    told = call.meta.get(CLIENT_CAPABILITIES, ctx.session.client_capabilities)  # older clients said it once
+    able = _plain(told)
+    call.capabilities = able if type(able) is dict else {}
     call.headers = None if ctx.request is None else {}
     call.row = row
     call.name = str(call.params.get(row.target or "name"))

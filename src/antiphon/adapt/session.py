@@ -92,6 +92,12 @@ class AskingSession(_Session):
         return answer
 
 
+class ElsewhereSession(AskingSession):
+    """The session of an older client whose user is asked elsewhere; its model and its roots are asked in the call."""
+
+    asks = frozenset({"elicitation/create"})
+
+
 class PushingSession(_Session):
     """The session of an older client, which is asked in the middle of the call.
 

@@ -87,10 +87,8 @@ class OpenLink:
         meta = found.get("_meta")
         self.info = meta.get(SERVER_INFO) if type(meta) is dict else None
 
-    async def changes(self, **wanted: Any) -> AsyncGenerator[Change]:
-        async with contextlib.aclosing(self._listening.changes(**wanted)) as changes:
-            async for change in changes:
-                yield change
+    def changes(self, **wanted: Any) -> AsyncGenerator[Change]:
+        return self._listening.changes(**wanted)
 
     @contextmanager
     def in_use(self) -> Generator[None]:

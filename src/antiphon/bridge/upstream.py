@@ -5,10 +5,15 @@ Every link speaks modern to its client, and every dialect to the dispatcher. Wha
     new client, new server    each round is relayed as it is, with the server's own token: nothing is held here
     old client, any server    the rounds are driven here, and each question is pushed to the client
     new client, old server    the server's call waits here, under a sealed token, until the client comes back
+
+Where people are asked elsewhere what a client cannot show, each round is one of our own: its questions stand in the
+journal, and so does the server's token.
 """
 
 import asyncio
 import contextlib
+import copy
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -18,6 +23,7 @@ from antiphon.bridge.waiting import HeldCall, HeldCalls, relayed
 from antiphon.client.listening import Change
 from antiphon.errors import (
     CallFailed,
+    CannotAsk,
     Disconnected,
     MissingCapability,
     PeerBroken,
@@ -26,9 +32,10 @@ from antiphon.errors import (
     ResourceNotFound,
 )
 from antiphon.rounds.ask import missing, of_wire
-from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE, Questions, asked, retry
+from antiphon.rounds.journal import raw_input_required
+from antiphon.rounds.loop import Leg, Questions, Step, rounds
 from antiphon.server.dispatch import Service
-from antiphon.server.mounts import Unreachable
+from antiphon.server.mounts import Mount, Unreachable
 from antiphon.server.run import Channel, Push, Run, push_all
 from antiphon.server.subscriptions import Kind
 from antiphon.stores.store import Store
@@ -50,7 +57,7 @@ _ALL: Final = (*_LISTS, "completions")
 _INVALID_PARAMS: Final = -32602
 
 
-class Upstream:
+class Upstream(Mount):
     """A server elsewhere, reached by the links that ``connect`` makes."""
 
     def __init__(
@@ -96,11 +103,15 @@ class Upstream:
     async def ready(self, call: Call) -> None:
         with contextlib.suppress(Unreachable, TimeoutError):
             async with asyncio.timeout(GREETING):
-                await self._connections.of(call)
+                await self._connections.of(self._shown(call))
 
-    def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
-        del message
-        return ()
+    def _shown(self, call: Call) -> Call:
+        """A call as its server sees it: a client is as good as able to answer what people are asked elsewhere."""
+        if not self._service.asks_elsewhere(call):
+            return call
+        shown = copy.copy(call)
+        shown.capabilities = {**call.capabilities, "elicitation": {"form": {}, "url": {}}}
+        return shown
 
     async def relays(self, call: Call) -> bool:
         del call
@@ -117,6 +128,7 @@ class Upstream:
         return uri in uris or any(str(template) == uri or template.match(uri) is not None for template in templates)
 
     async def _listed(self, call: Call) -> tuple[set[str], list[Template]]:
+        call = self._shown(call)
         connection = await self._connections.of(call)
         uris: set[str] = set()
         templates: list[Template] = []
@@ -136,7 +148,7 @@ class Upstream:
 
     async def answer(self, run: Run) -> JsonObject:
         """The result of a request."""
-        call = run.call
+        call = self._shown(run.call)
         connection = await self._connections.of(call)
         params = {name: value for name, value in call.params.items() if name != "_meta"}
         hear = _teller(call, run.channel)
@@ -148,6 +160,8 @@ class Upstream:
                 result = await self._send(connection, call, params, hear)
                 if call.method == "tools/list":
                     connection.requests.learn(result)
+            elif run.able is not None:
+                result = await self._asking_elsewhere(connection, run, call, params, hear)
             elif push is not None:
                 result = await self._drive(connection, call, params, hear, push)
             elif connection.link.stateful:
@@ -194,27 +208,52 @@ class Upstream:
         self, connection: OpenLink, call: Call, params: JsonObject, hear: OnNotification | None, push: Push
     ) -> JsonObject:
         """Drive the rounds of a call, and push each question to the client."""
-        sent, pause, state = params, FIRST_PAUSE, None
+        steps = rounds(params, max_rounds=sys.maxsize)
+        step: Step = next(steps)
         try:
             while True:
-                result = await self._send(connection, call, sent, hear)
-                step = asked(result, 1)
-                if step is None:
-                    return result
-                state, responses = step.state, None
-                if isinstance(step, Questions):
-                    _check_may_ask(result, call)
-                    responses = await push_all(push, step.requests)
-                    pause = FIRST_PAUSE
+                reply: Any = None
+                if isinstance(step, Leg):
+                    reply = await self._send(connection, call, step.params, hear)
+                    _check_may_ask(reply, call)
+                elif isinstance(step, Questions):
+                    reply = await push_all(push, step.requests)
                 else:
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, LAST_PAUSE)
-                sent = retry(params, state, responses)
+                    await asyncio.sleep(step.seconds)
+                step = steps.send(reply)
+        except StopIteration as end:
+            result: JsonObject = end.value[0]
+            return result
         except PeerBroken as fault:
             raise self._failed(fault, connection, call) from None
         except BaseException as fault:
-            connection.link.abandon(state, fault)
+            connection.link.abandon(step.params.get("requestState") if isinstance(step, Leg) else step.state, fault)
             raise
+
+    # --- people elsewhere -----------------------------------------------------------------------------------------
+
+    async def _asking_elsewhere(
+        self, connection: OpenLink, run: Run, call: Call, params: JsonObject, hear: OnNotification | None
+    ) -> JsonObject:
+        """One round of a call whose questions people answer elsewhere: the journal keeps the server's own state."""
+        params = {name: value for name, value in params.items() if name not in {"requestState", "inputResponses"}}
+        params |= run.conversation().retried()
+        if connection.link.stateful:
+            place = self._service.elsewhere
+            lasts = self._service.tokens.ttl if place is None else place.lasts
+            result = await self._held(connection, call, params, hear, lasts)
+        else:
+            result = await self._send(connection, call, params, hear)
+        if result.get("resultType") != "input_required":
+            return result
+        try:
+            run.ask_by_returning(raw_input_required(result, again=True))
+        except (TypeError, CannotAsk) as fault:
+            if connection.link.stateful:
+                self._waiting.abandon(result["requestState"], "The client cannot be asked")
+            if isinstance(fault, CannotAsk):
+                raise
+            raise Unreachable(f"The server {self._label!r} broke the protocol: {fault}") from None
 
     # --- old servers ----------------------------------------------------------------------------------------------
 
@@ -224,21 +263,27 @@ class Upstream:
         """One round of a call that stays open at the server while a new client answers."""
         call, tokens = run.call, self._service.tokens
         if "requestState" in params:
-            waiting = tokens.opened(run).decode()
-            answers = {"inputResponses": params.get("inputResponses") or {}}
-            result = await self._waiting.resume(waiting, answers, hear or (lambda _: None), self._store)
+            params["requestState"] = tokens.opened(run).decode()
         else:
             params.pop("inputResponses", None)  # answers to nothing that was asked
-            result = await self._send(connection, call, params, hear)
-            if result.get("resultType") == "input_required" and call.revision == REVISION:
-                result = await self._wait(connection, call, params, result)
+        result = await self._held(connection, call, params, hear, tokens.ttl)
         if result.get("resultType") != "input_required":
             return result
         if call.revision != REVISION:
             # An old client without a way back: it is told so, and the call ends.
-            connection.link.abandon(result["requestState"], Disconnected("The client cannot be asked"))
+            self._waiting.abandon(result["requestState"], "The client cannot be asked")
             return result
         return {**result, "requestState": tokens.sealed(run, result["requestState"].encode())}
+
+    async def _held(
+        self, connection: OpenLink, call: Call, params: JsonObject, hear: OnNotification | None, ttl: float
+    ) -> JsonObject:
+        """Send a call, or its answers to the one that waits under the name in its state."""
+        if "requestState" in params:
+            answers = {"inputResponses": params.get("inputResponses") or {}}
+            return await self._waiting.resume(params["requestState"], answers, hear or (lambda _: None), self._store)
+        result = await self._send(connection, call, params, hear)
+        return await self._wait(connection, call, params, result, ttl)
 
     async def _go_on(self, waiting: HeldCall, answers: JsonObject, hear: OnNotification) -> JsonObject:
         """Give a call that waited its answers."""
@@ -249,14 +294,17 @@ class Upstream:
                 result = await connection.requests.send(waiting.call.method, params, tell=hear)
             except CallFailed as fault:
                 raise self._failed(fault, connection, waiting.call) from None
-            if result.get("resultType") != "input_required":
-                return result
-            return await self._wait(connection, waiting.call, waiting.params, result)
+            return await self._wait(connection, waiting.call, waiting.params, result, waiting.ttl)
 
-    async def _wait(self, connection: OpenLink, call: Call, params: JsonObject, asks: JsonObject) -> JsonObject:
-        handle, ttl = asks["requestState"], self._service.tokens.ttl
+    async def _wait(
+        self, connection: OpenLink, call: Call, params: JsonObject, result: JsonObject, ttl: float
+    ) -> JsonObject:
+        """Let a call wait that asks; the state of its questions is the name under which it does."""
+        if result.get("resultType") != "input_required":
+            return result
+        handle = result["requestState"]
         name = await self._waiting.hold(connection, call, params, handle, ttl=ttl, store=self._store)
-        return {**asks, "requestState": name}
+        return {**result, "requestState": name}
 
     @property
     def _store(self) -> Store | None:
@@ -304,7 +352,7 @@ class Upstream:
 
     async def _watch(self, call: Call, uri: str) -> None:
         with contextlib.suppress(ProtocolError):
-            connection = await self._connections.of(call)
+            connection = await self._connections.of(self._shown(call))
             changes = connection.changes(tools=False, prompts=False, resources=[uri])
             await quietly(self._label, changes, self._hear)
 

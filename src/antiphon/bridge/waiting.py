@@ -41,6 +41,8 @@ class HeldCall(NamedTuple):
     handle: str
     """The state under which the link knows it."""
     end: asyncio.TimerHandle
+    ttl: float
+    """Seconds that it may wait for the answers to a round."""
 
 
 Resume = Callable[[HeldCall, JsonObject, OnNotification], Awaitable[JsonObject]]
@@ -67,18 +69,19 @@ class HeldCalls:
             connection.link.abandon(handle, Disconnected("Too many calls wait"))
             raise InternalError("Too many calls wait for answers: answer or cancel some, and call again")
         name = f"{self._instance}.{secrets.token_hex(8)}"
-        end = asyncio.get_running_loop().call_later(ttl, self._abandon, name)
-        self._waiting[name] = HeldCall(connection, copy.copy(call), params, handle, end)
+        end = asyncio.get_running_loop().call_later(ttl, self.abandon, name, "The client did not come back")
+        self._waiting[name] = HeldCall(connection, copy.copy(call), params, handle, end, ttl)
         connection.hold()
         if store is not None:
             await self._listen(store)
         return name
 
-    def _abandon(self, name: str) -> None:
+    def abandon(self, name: str, why: str) -> None:
+        """Cancel a call that waits."""
         call = self._taken(name)
         if call is not None:
-            log.info("%s %r waited for too long, and is cancelled", call.call.method, call.call.name)
-            call.connection.link.abandon(call.handle, Disconnected("The client did not come back"))
+            log.info("%s %r waits no more, and is cancelled: %s", call.call.method, call.call.name, why)
+            call.connection.link.abandon(call.handle, Disconnected(why))
 
     def _taken(self, name: str) -> HeldCall | None:
         call = self._waiting.pop(name, None)
@@ -116,7 +119,7 @@ class HeldCalls:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listening = None
         for name in list(self._waiting):
-            self._abandon(name)
+            self.abandon(name, "The bridge stops")
 
     # --- between instances ----------------------------------------------------------------------------------------
 
@@ -160,7 +163,8 @@ class HeldCalls:
                 async with store.subscribe(_channel(self._instance)) as messages:
                     self._ready.set()
                     async for data in messages:
-                        self._act_on(_decode(data), store)
+                        with contextlib.suppress(msgspec.DecodeError):  # not of an instance: that would be JSON
+                            self._act_on(_decode(data), store)
             except StoreError as fault:
                 log.warning("answers that come to other instances cannot be heard: %s", fault)
             self._ready.set()

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import click
@@ -16,11 +16,12 @@ from antiphon.bridge.connections import connector
 from antiphon.bridge.upstream import Upstream
 from antiphon.cli.login import auth_for
 from antiphon.cli.serve import ListenAddress, endpoint_options, http_options, refuse_http_options, serve_here
+from antiphon.cli.stores import open_store
 from antiphon.cli.target import ServerTarget, header_option, read_headers, read_targets
-from antiphon.eras import Legacy
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
+    from antiphon.server.ladder import Elsewhere
     from antiphon.stores.store import Store
 
 _NAMED: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,31})=(?!=)(.+)", re.DOTALL)
@@ -38,26 +39,29 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9-]+")
     type=click.Path(dir_okay=False, path_type=Path),
     help="Record what the server says; several servers, each into FILE-name.",
 )
+@click.option(
+    "--inbox",
+    metavar="STORE",
+    help="Where people answer what a client cannot show: redis://HOST:PORT/0, the path of an SQLite file, or 'browser'"
+    " for a form on this machine.",
+)
 @http_options
 @click.pass_context
 def bridge_command(
     ctx: click.Context,
+    /,
     *,
     targets: tuple[str, ...],
     header: tuple[str, ...],
     era: str,
     redis: str | None,
     record: Path | None,
+    inbox: str | None,
     http: bool,
     host: str,
     port: int,
     path: str,
-    allow_host: tuple[str, ...],
-    allow_origin: tuple[str, ...],
-    legacy: Legacy,
-    principal: str | None,
-    max_requests: int,
-    health: bool,
+    **serving: Any,
 ) -> None:
     """Serve the server at TARGET to any client, old or new.
 
@@ -68,24 +72,22 @@ def bridge_command(
     \b
     antiphon bridge https://old.example.com/mcp
     antiphon bridge "npx some-server" --http --port 8000
+    antiphon bridge https://new.example.com/mcp --inbox calls.db
     antiphon bridge crm=https://crm.example.com/mcp wiki="python wiki.py"
     """
     if not http:
-        refuse_http_options(ctx, "header", "era", "redis", "record")
+        refuse_http_options(ctx, "header", "era", "redis", "record", "inbox")
     named = named_targets(targets)
     if header and len(named) > 1:
         raise click.UsageError("--header can only be used with one TARGET: mcp.json has headers for each server")
-    server = Server("antiphon-bridge", version=__version__, store=_store(redis))
+    server = Server("antiphon-bridge", version=__version__, store=_store(redis), elsewhere=_elsewhere(inbox))
     for prefix, target in named.items():
         file = record.with_stem(f"{record.stem}-{prefix}") if record is not None and len(named) > 1 else record
         connect = _connector(target, read_headers(header, target), era, file)
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
         address = ListenAddress(host=host, port=port, path=path)
-        options = endpoint_options(
-            address, allow_host, allow_origin, legacy, principal=principal, max_requests=max_requests, health=health
-        )
-        serve_here(server, options, address)
+        serve_here(server, endpoint_options(address, **serving), address)
     else:
         if os.isatty(0):
             click.echo("Serving on standard streams. Pass --http to serve over HTTP.", err=True)
@@ -149,6 +151,18 @@ def _recorder(connect: Callable[[], Link], file: Path, headers: dict[str, str]) 
         return Recorder(connect(), file if number == 1 else file.with_stem(f"{file.stem}-{number}"), headers=headers)
 
     return recorded
+
+
+def _elsewhere(place: str | None) -> "Elsewhere | None":
+    if place is None:
+        return None
+    from antiphon.client.inbox import Inbox
+    from antiphon.inbox.browser import Browser
+
+    try:
+        return Browser() if place == "browser" else Inbox(open_store(place))
+    except ValueError as fault:
+        raise click.BadParameter(str(fault), param_hint="'--inbox'") from None
 
 
 def _store(url: str | None) -> "Store | None":

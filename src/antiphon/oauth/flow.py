@@ -9,11 +9,11 @@ person has been through; ``refresh`` renews a token. What is sent to which addre
 """
 
 import hmac
-from base64 import urlsafe_b64encode
-from collections.abc import Generator
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Generator, Mapping
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -22,9 +22,10 @@ from antiphon.errors import SignInFailed
 from antiphon.oauth.account import Account, ClientAuth, Login, Registration, Token
 from antiphon.oauth.challenge import Challenge, scopes_in, union
 from antiphon.oauth.discovery import FoundIssuer, find_issuer
-from antiphon.oauth.metadata import S256, MetadataRefused, is_issuer, read_document
-from antiphon.oauth.registration import find_registration, identify, registered
+from antiphon.oauth.metadata import S256, AuthorizationServer, MetadataRefused, is_issuer, read_document
 from antiphon.oauth.steps import (
+    FORM,
+    JSON,
     Assertion,
     Fetch,
     Fetched,
@@ -37,6 +38,7 @@ from antiphon.oauth.steps import (
     Person,
     Program,
     Save,
+    Sign,
     Step,
     Visit,
     failed,
@@ -47,6 +49,7 @@ from antiphon.oauth.urls import UrlRefused, check_endpoint
 ENTROPY = 64
 """Random bytes that a sign-in needs."""
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_CLIENT_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _FOREVER = 10.0**9
 _UNKNOWN = frozenset({"invalid_client", "unauthorized_client"})
@@ -74,13 +77,13 @@ def sign_in(goal: Goal, account: Account, challenge: Challenge | None, entropy: 
                 return (yield from _by_person(goal, goal.grant, account, issuer, scopes=scopes, entropy=entropy))
             case Program():
                 form = {"grant_type": "client_credentials"}
-                registration = registered(goal, issuer.about)
+                registration = _registered_before(goal, issuer.about)
             case Assertion(token):
                 form = {"grant_type": _JWT_BEARER, "assertion": token}
                 registration = goal.client
             case IdentityExchange():
                 form = {"grant_type": _JWT_BEARER, "assertion": (yield from _exchanged(goal.grant, issuer))}
-                registration = registered(goal, issuer.about)
+                registration = _registered_before(goal, issuer.about)
         return (yield from _redeem(account, registration, _with_scopes(form, scopes), scopes))
     except (UrlRefused, MetadataRefused) as fault:
         raise SignInFailed(str(fault)) from None
@@ -148,7 +151,7 @@ def revoke(account: Account) -> Generator[Step, Any, None]:
     for kind, value in (("refresh_token", token.refresh), ("access_token", token.access)):
         if value is not None:
             form = {"token": value, "token_type_hint": kind}
-            headers = yield from identify(account.registrations.get(account.issuer), account.issuer, form)
+            headers = yield from _identify(account.registrations.get(account.issuer), account.issuer, form)
             yield Fetch("POST", check_endpoint(url, "The revocation_endpoint"), headers, urlencode(form).encode())
 
 
@@ -173,7 +176,7 @@ def _by_person(
             f"The authorization server {about.issuer} does not say that it supports PKCE with S256. If you know that it"
             " does, pass OAuth(pkce_unadvertised=True)."
         )
-    registration = yield from find_registration(goal, grant, account, about)
+    registration = yield from _find_registration(goal, grant, account, about)
     redirect: str = registration.redirect or (yield Listen(None))
     verifier, state = _text(entropy[:32]), _text(entropy[32:64])
     parameters = {"response_type": "code", "client_id": registration.client_id, "redirect_uri": redirect}
@@ -221,6 +224,100 @@ def read_callback(login: Login, callback: str) -> str:
     return answer["code"]
 
 
+# --- who the client is --------------------------------------------------------------------------------------------
+
+
+def _find_registration(
+    goal: Goal, grant: Person, account: Account, about: AuthorizationServer
+) -> Generator[Step, Any, Registration]:
+    """Identify the client: as registered beforehand, by its metadata document, or by registering it."""
+    if goal.client is not None:
+        return _registered_before(goal, about)
+    if grant.document is not None and about.client_id_metadata_document_supported:
+        return Registration(client_id=grant.document)
+    if about.registration_endpoint is None:
+        raise SignInFailed(
+            f"The authorization server {about.issuer} does not register clients by itself. Register one there, and"
+            f" pass OAuth(client_id=..., client_secret=..., issuer={about.issuer!r})."
+        )
+    known = account.registrations.get(about.issuer)
+    redirect: str = yield Listen(None if known is None else known.redirect)
+    if known is not None and known.redirect == redirect:
+        return known
+    made = yield from _register(grant, about, redirect)
+    yield Save(about.issuer, made)
+    return made
+
+
+def _register(grant: Person, about: AuthorizationServer, redirect: str) -> Generator[Step, Any, Registration]:
+    """Register the client (RFC 7591)."""
+    listed = about.token_endpoint_auth_methods_supported
+    wanted: ClientAuth = "none"
+    if listed is not None and "none" not in listed:
+        wanted = "client_secret_post" if "client_secret_basic" not in listed else "client_secret_basic"
+    body = {
+        "client_name": grant.name,
+        "redirect_uris": [redirect],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": wanted,
+        "application_type": grant.application,
+    }
+    headers = {**JSON, "Content-Type": "application/json"}
+    url = about.endpoint("registration_endpoint")
+    reply: Fetched = yield Fetch("POST", url, headers, msgspec.json.encode(body))
+    made = read_document(reply.body, _Registered) if reply.status in {200, 201} else None
+    if made is None:
+        raise failed(f"The authorization server {about.issuer} did not register this client", reply)
+    secret = made.client_secret or None
+    method = made.token_endpoint_auth_method or (wanted if wanted != "none" else "client_secret_basic")
+    if secret is None or method == "none":
+        return Registration(client_id=made.client_id, redirect=redirect)
+    if method not in {"client_secret_basic", "client_secret_post"}:
+        raise SignInFailed(f"The authorization server {about.issuer} wants {method!a}, which is not supported")
+    return Registration(client_id=made.client_id, secret=secret, method=_secret_method(method), redirect=redirect)
+
+
+class _Registered(msgspec.Struct):
+    client_id: str
+    client_secret: str | None = None
+    token_endpoint_auth_method: str | None = None
+
+
+def _registered_before(goal: Goal, about: AuthorizationServer) -> Registration:
+    """Return the client as it was registered beforehand, authenticating as this server wants."""
+    client = goal.client
+    assert client is not None
+    if client.secret is None:
+        return client
+    listed = about.token_endpoint_auth_methods_supported
+    basic = listed is None or "client_secret_basic" in listed or "client_secret_post" not in listed
+    return replace(client, method="client_secret_basic" if basic else "client_secret_post")
+
+
+def _secret_method(method: str) -> ClientAuth:
+    return "client_secret_post" if method == "client_secret_post" else "client_secret_basic"
+
+
+def _identify(
+    registration: Registration | None, issuer: str, form: dict[str, str]
+) -> Generator[Step, Any, Mapping[str, str]]:
+    """Put what identifies the client into the form; return the headers of the request."""
+    if registration is None:
+        return FORM
+    form["client_id"] = registration.client_id  # the official SDK's server wants it beside the header as well
+    if registration.method == "client_secret_basic":
+        # RFC 6749, 2.3.1: both are encoded before they are joined.
+        pair = f"{quote(registration.client_id, safe='')}:{quote(registration.secret or '', safe='')}"
+        return {**FORM, "Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+    if registration.method == "client_secret_post":
+        form["client_secret"] = registration.secret or ""
+    elif registration.method == "private_key_jwt":
+        form["client_assertion_type"] = _CLIENT_ASSERTION
+        form["client_assertion"] = yield Sign(registration.client_id, issuer)
+    return FORM
+
+
 # --- tokens -------------------------------------------------------------------------------------------------------
 
 
@@ -237,7 +334,7 @@ def _redeem(
 ) -> Flow:
     """Ask the token endpoint, and return the account with the token that it gave."""
     form = {**form, "resource": account.resource}
-    headers = yield from identify(registration, account.issuer, form)
+    headers = yield from _identify(registration, account.issuer, form)
     url = check_endpoint(account.token_endpoint, "The token_endpoint")
     reply: Fetched = yield Fetch("POST", url, headers, urlencode(form).encode(), account.key)
     given = read_document(reply.body, _TokenReply) if reply.status == 200 else None
@@ -276,7 +373,7 @@ def _exchanged(grant: IdentityExchange, issuer: FoundIssuer) -> Generator[Step, 
     }
     method: ClientAuth = "none" if grant.secret is None else "client_secret_post"
     registration = Registration(client_id=grant.client_id, secret=grant.secret, method=method)
-    headers = yield from identify(registration, grant.token_endpoint, form)
+    headers = yield from _identify(registration, grant.token_endpoint, form)
     url = check_endpoint(grant.token_endpoint, "The identity provider's token endpoint")
     reply: Fetched = yield Fetch("POST", url, headers, urlencode(form).encode())
     given = read_document(reply.body, _TokenReply) if reply.status == 200 else None

@@ -28,13 +28,11 @@ from antiphon.rounds.token import (
 )
 from antiphon.server.change_log import ChangeLog
 from antiphon.server.dialect import MODERN, Dialect
-from antiphon.server.handler import told_by
-from antiphon.server.low_level import raw_route
+from antiphon.server.handler import raw_route, told_by
 from antiphon.server.methods import Methods, Route
 from antiphon.server.middleware import Middleware, check_middleware, wrapped
 from antiphon.server.mounts import Mount
-from antiphon.server.protection import Protection
-from antiphon.server.run import Channel, Run, StepObserver
+from antiphon.server.run import Channel, Protection, Run, StepObserver
 from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
@@ -44,7 +42,7 @@ from antiphon.stores.store import Store
 from antiphon.tracebacks import from_own_frame
 from antiphon.types import Icon, Implementation, JsonObject
 from antiphon.wire import jsonrpc
-from antiphon.wire.call import unknown_method
+from antiphon.wire.call import Call, unknown_method
 from antiphon.wire.headers import RawHeaders
 from antiphon.wire.jsonrpc import Message
 from antiphon.wire.revisions import METHODS, SERVER_INFO
@@ -388,11 +386,25 @@ class Service(Methods):
         from antiphon.server.ladder import Ladder  # with the inbox, which most servers do not have
 
         self._asked_elsewhere = frozenset({"elicitation"})
-        self._ladder = Ladder(elsewhere, self._bound, self.info.name)
+        self._ladder = Ladder(
+            elsewhere,
+            lambda run: self.tokens.bound(run),  # noqa: PLW0108 -- share_seal() replaces the tokens
+            self._shown_name,
+        )
         self._route()
 
-    def _bound(self, run: Run) -> bytes:
-        return self.tokens.bound(run)
+    def _shown_name(self) -> str:
+        """Its name, or that of the server that stands here under its own names."""
+        about = self.mounts.info
+        name = about.get("name") if isinstance(about, dict) else None
+        return name if isinstance(name, str) else self.info.name
+
+    def asks_elsewhere(self, call: Call) -> bool:
+        """Whether people are asked elsewhere what the client of this call cannot show."""
+        return self._ladder is not None and self._ladder.takes(call)
+
+    async def _relays(self, call: Call) -> bool:
+        return not self.asks_elsewhere(call) and await super()._relays(call)
 
     def _laddered(self, method: str, route: Route) -> Route:
         asks = method in METHODS and METHODS[method].asks

@@ -2,18 +2,20 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import UnionType
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
+
+import msgspec
 
 from antiphon.errors import CannotAsk, ProtocolError, ToolError, UserRefused
 from antiphon.rounds.ask import Question
 from antiphon.rounds.asked_parameters import AskedParameter, asked_parameters
-from antiphon.rounds.journal import InputRequired, RoundEnds
+from antiphon.rounds.journal import InputRequired, RoundEnds, raw_input_required
 from antiphon.server.context import Context, context_of
 from antiphon.server.run import Run
 from antiphon.shapes import hints_of
-from antiphon.types import Accepted
+from antiphon.types import Accepted, JsonObject, PromptResult, ResourceResult, ToolResult
 
 RETURNED = (InputRequired, Question)
 """What a handler asks by returning."""
@@ -213,3 +215,42 @@ def told_by(faults: BaseExceptionGroup[BaseException]) -> BaseException:
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+# --- handlers of the low level: parameters in, a result as the wire has it out ----------------------------------------
+
+
+def raw_route(
+    function: Callable[..., Any], complete: Callable[[Run, JsonObject], JsonObject]
+) -> Callable[[Run], Awaitable[JsonObject]]:
+    """Return the route to a function that takes the request's params, and may take a Context."""
+    handler = Handler(function)
+    names = [name for name in inspect.signature(function).parameters if name not in handler.hidden]
+    if len(names) != 1:
+        raise TypeError(f"{label(function)} must take the request's params, and may take a Context")
+
+    async def route(run: Run) -> JsonObject:
+        result = _plain(await handler.run(run, {names[0]: raw_params(run)}))
+        if result.get("resultType") == "input_required":
+            run.ask_by_returning(raw_input_required(result))
+        return complete(run, result)
+
+    return route
+
+
+def raw_params(run: Run) -> JsonObject:
+    """The parameters as they came; on a retry, with the handler's own state and the answers to what it asked."""
+    params = run.call.params
+    if run.round == 1:
+        return params
+    rest = {name: value for name, value in params.items() if name not in {"requestState", "inputResponses"}}
+    return {**rest, **run.conversation().retried()}
+
+
+def _plain(value: object) -> JsonObject:
+    if isinstance(value, ToolResult | PromptResult | ResourceResult):
+        raise TypeError(f"A low-level handler returns the wire's own result, a dict; got {type(value).__name__}")
+    made: object = {} if value is None else msgspec.to_builtins(value, str_keys=True)
+    if type(made) is not dict:
+        raise TypeError(f"A low-level handler returns an object, got {type(value).__name__}")
+    return dict(made)

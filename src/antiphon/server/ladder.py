@@ -32,6 +32,7 @@ from antiphon.server.tools import error_result
 from antiphon.stores.shared_steps import Claim
 from antiphon.stores.store import StoreError
 from antiphon.types import JsonObject
+from antiphon.wire.call import Call
 from antiphon.wire.jsonrpc import encode, notification
 from antiphon.wire.revisions import PROGRESS_TOKEN
 
@@ -101,18 +102,22 @@ class Elsewhere(Protocol):
 class Ladder:
     """The ways down from a client that shows forms, for all calls of a server."""
 
-    def __init__(self, place: Elsewhere, bound: Callable[[Run], bytes], server: str) -> None:
+    def __init__(self, place: Elsewhere, bound: Callable[[Run], bytes], name: Callable[[], str]) -> None:
         self.place = place
         self.bound = bound
-        self.server = server
+        self.name = name
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def takes(self, call: Call) -> bool:
+        """Whether the client of a call cannot be asked everything, or is not to be."""
+        able = call.capabilities
+        return self.place.always or not (supports(able, _FORM) and supports(able, _PAGE))
 
     def around(self, inner: Route) -> Route:
         """A route whose questions find a person in one of these ways."""
 
         async def climb(run: Run) -> Any:
-            able = run.call.capabilities
-            if not self.place.always and supports(able, _FORM) and supports(able, _PAGE):
+            if not self.takes(run.call):
                 return await inner(run)
             return await _Descent(self, run, inner).result()
 
@@ -229,7 +234,7 @@ class _Descent:
                 method=call.method,
                 name=call.name,
                 arguments=arguments if type(arguments) is dict else {},
-                server=self._ladder.server,
+                server=self._ladder.name(),
                 questions=questions,
                 since=now,
                 until=until,

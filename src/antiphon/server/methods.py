@@ -1,11 +1,11 @@
 """The methods of the protocol: what each answers from the registry, and from the servers that are mounted in it."""
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 from antiphon.errors import InvalidParams
 from antiphon.server.completion import completion, read_params
-from antiphon.server.mounts import Inner, LocalMount, Mount, Mounts
+from antiphon.server.mounts import KEYS, Mount, Mounts
 from antiphon.server.registry import Registry
 from antiphon.server.run import Run
 from antiphon.server.subscriptions import MAX_URIS
@@ -36,15 +36,12 @@ class Methods(Registry):
         """The methods by name."""
         return {
             "server/discover": self._discover,
-            "tools/list": self._list_tools,
             "tools/call": self._call_tool,
-            "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
             "completion/complete": self._complete_argument,
             "subscriptions/listen": self._listen,
+            **dict.fromkeys(KEYS, self._list),
         }
 
     # --- mounts ---------------------------------------------------------------------------------------------------
@@ -52,35 +49,30 @@ class Methods(Registry):
     def add_mount(self, mount: Mount) -> None:
         """Offer what another server offers; before anything is served."""
         self.mounts.check(mount.prefix)
-        if isinstance(mount, LocalMount):
-            _check_cycle(self, mount.server)
-            taken = self.names()
-            for kind, names in mount.server.names().items():
-                mount.check_free(kind, names, taken[kind])
+        mount.check_apart(self.mounts)
+        taken = self.names()
+        for kind, names in mount.names().items():
+            clash = set(names).intersection(taken[kind])
+            if clash:
+                raise ValueError(f"There is a {kind} {min(clash)!r} already: remove it first, or choose another prefix")
         self.mounts.add(mount)
 
     def names(self) -> dict[str, list[str]]:
         taken = super().names()
-        for mount in self.mounts.local():
-            for kind, names in mount.server.names().items():
-                taken[kind] += [mount.named(kind, name) for name in names]
+        for mount in self.mounts:
+            for kind, names in mount.names().items():
+                taken[kind] += names
         return taken
 
     def functions(self) -> Iterator[Callable[..., Any]]:
         yield from super().functions()
-        for mount in self.mounts.local():
-            yield from mount.server.functions()
+        for mount in self.mounts:
+            yield from mount.functions()
 
     def function_of(self, method: str, name: str) -> Callable[..., Any] | None:
         own = super().function_of(method, name)
-        if own is not None:
-            return own
-        for mount in self.mounts.local():
-            inner = name if method == "resources/read" else mount.inner_name(name)
-            found = None if inner is None else mount.server.function_of(method, inner)
-            if found is not None:
-                return found
-        return None
+        found = (mount.function_of(method, name) for mount in self.mounts)
+        return own or next((function for function in found if function is not None), None)
 
     def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
         if not self._scopes and not self.mounts:
@@ -114,23 +106,21 @@ class Methods(Registry):
             result["instructions"] = instructions
         return result
 
-    async def _list_tools(self, run: Run) -> JsonObject:
-        if any(self._client_needs.values()):
-            return {**await self._listed_tools(run, self._hidden_from(run.call.capabilities)), "cacheScope": "private"}
-        return await self._listed_tools(run)
+    async def _list(self, run: Run) -> JsonObject:
+        call = run.call
+        kind, key = KEYS[call.method]
+        depends = kind == "tools" and any(self._client_needs.values())
+        hidden = self._hidden_from(call.capabilities) if depends else ()
 
-    async def _listed_tools(self, run: Run, hidden: Container[str] = ()) -> JsonObject:
-        return await self._list(run, "tools", "name", (entry.tool for entry in self._tools.values()), hidden)
+        def own(cursor: object) -> JsonObject:
+            return self._page(kind, key, cursor, self._page_size, hidden=hidden)
 
-    async def _list_prompts(self, run: Run) -> JsonObject:
-        return await self._list(run, "prompts", "name", (entry.prompt for entry in self._prompts.values()))
-
-    async def _list_resources(self, run: Run) -> JsonObject:
-        return await self._list(run, "resources", "uri", (entry.resource for entry in self._resources.values()))
-
-    async def _list_templates(self, run: Run) -> JsonObject:
-        found = (entry.resource for entry in self._templates.values())
-        return await self._list(run, "resourceTemplates", "uriTemplate", found)
+        page = await self.mounts.listed(run, own) if self.mounts else own(call.params.get("cursor"))
+        if depends:
+            page["cacheScope"] = "private"
+        if self.mounts.info is not None:
+            page["_meta"] = {SERVER_INFO: self.mounts.info}
+        return page
 
     def _call_tool(self, run: Run) -> Awaitable[Any]:
         entry = self._tools.get(run.call.name)
@@ -182,22 +172,3 @@ class Methods(Registry):
 
     def _cache(self) -> JsonObject:
         return {"ttlMs": self._list_ttl, "cacheScope": "private" if self.is_private else "public"}
-
-    async def _list(
-        self, run: Run, kind: str, key: str, items: Iterable[object], hidden: Container[str] = ()
-    ) -> JsonObject:
-        def own(cursor: object) -> JsonObject:
-            return self._page(kind, key, items, cursor, self._page_size, hidden=hidden)
-
-        page = await self.mounts.listed(run, own) if self.mounts else own(run.call.params.get("cursor"))
-        if self.mounts.info is not None:
-            page["_meta"] = {SERVER_INFO: self.mounts.info}
-        return page
-
-
-def _check_cycle(outer: Methods, inner: Inner) -> None:
-    """ValueError if a server would serve itself."""
-    if inner.mounts is outer.mounts:
-        raise ValueError(f"{inner.info.name!r} cannot be mounted here: it would serve itself")
-    for mount in inner.mounts.local():
-        _check_cycle(outer, mount.server)

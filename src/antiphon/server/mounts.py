@@ -5,13 +5,13 @@ import copy
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any, Final, Protocol
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from typing import Any, Final
 
 import msgspec
 
 from antiphon.errors import InvalidParams, ProtocolError, ResourceNotFound
-from antiphon.server.run import Host, Run
+from antiphon.server.run import Run
 from antiphon.types import JsonObject
 from antiphon.wire.call import Call
 
@@ -22,7 +22,7 @@ SEPARATOR: Final = "_"
 MAX_WATCHES: Final = 10_000
 """Subscriptions of older clients that are passed on to mounted servers."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
-_KEYS: Final = {
+KEYS: Final = {
     "tools/list": ("tools", "name"),
     "prompts/list": ("prompts", "name"),
     "resources/list": ("resources", "uri"),
@@ -36,8 +36,8 @@ class Unreachable(ProtocolError):
     """A mounted server is not there."""
 
 
-class Mount(Protocol):
-    """A server that another one offers."""
+class Mount:
+    """A server that another one offers. What a mount does not override, its server does not have."""
 
     prefix: str
     """Stands before its names; empty where they are as they were."""
@@ -45,43 +45,60 @@ class Mount(Protocol):
     @property
     def features(self) -> Iterable[str]:
         """What it offers, such as "tools", as far as is known."""
-        ...
+        return ()
 
     @property
-    def instructions(self) -> str | None: ...
+    def instructions(self) -> str | None:
+        return None
 
     @property
     def info(self) -> object:
         """Who it says it is, once that is known."""
-        ...
+        return None
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Serve while this is entered."""
-        ...
+        return nullcontext()
 
     async def ready(self, call: Call) -> None:
         """Find out what it offers to the client of this call."""
-        ...
 
     async def answer(self, run: Run) -> JsonObject:
         """The result of a request in which the names are its own."""
-        ...
+        raise NotImplementedError
 
     async def has(self, call: Call, uri: str) -> bool:
         """Whether it has this resource, or a template for it."""
-        ...
+        raise NotImplementedError
 
     async def relays(self, call: Call) -> bool:
         """Whether the state of this call is its own, and not under the seal of the server that is called."""
-        ...
+        raise NotImplementedError
 
     def watch(self, call: Call, uri: str) -> Callable[[], None]:
         """Say when this resource changes, until what is returned is called."""
-        ...
+        raise NotImplementedError
 
-    def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
+    # what is known of a server in this process alone
+
+    def scopes_for(self, message: JsonObject) -> tuple[str, ...]:  # noqa: ARG002 -- for those that know
         """The scopes that a request needs."""
-        ...
+        return ()
+
+    def names(self) -> dict[str, list[str]]:
+        """The names that it takes in the server that offers it, by kind."""
+        return {}
+
+    def functions(self) -> Iterable[Callable[..., Any]]:
+        """The functions behind what it offers."""
+        return ()
+
+    def function_of(self, method: str, name: str) -> Callable[..., Any] | None:  # noqa: ARG002 -- for those that know
+        """The function that serves a call, by the name that is called."""
+        return None
+
+    def check_apart(self, mounts: "Mounts") -> None:
+        """ValueError if its server is the one with these mounts, or offers that."""
 
 
 class Mounts:
@@ -111,10 +128,6 @@ class Mounts:
 
     def add(self, mount: Mount) -> None:
         self._mounts[mount.prefix] = mount
-
-    def local(self) -> "list[LocalMount]":
-        """Those of servers in this process."""
-        return [mount for mount in self if isinstance(mount, LocalMount)]
 
     # --- finding --------------------------------------------------------------------------------------------------
 
@@ -212,7 +225,7 @@ class Mounts:
     async def listed(self, run: Run, own: Callable[[Any], JsonObject]) -> JsonObject:
         """Serve a list: one page of all that is there. Its cursor says how far each list has come."""
         method = run.call.method
-        kind, key = _KEYS[method]
+        kind, key = KEYS[method]
         feature = method.partition("/")[0]
         await self.ready(run.call)
         sources = [_OWN, *(mount.prefix for mount in self if feature in mount.features)]
@@ -324,152 +337,3 @@ def _under(run: Run, name: str) -> Generator[None]:
         yield
     finally:
         call.name, call.params = outer, params
-
-
-# --- a server in this process -----------------------------------------------------------------------------------------
-
-
-class Inner(Host, Protocol):
-    """A service, as far as a mount needs it."""
-
-    mounts: Mounts
-    instructions: str | None
-
-    @property
-    def features(self) -> Iterable[str]: ...
-    @property
-    def subscriptions(self) -> Any: ...
-
-    def running(self) -> AbstractAsyncContextManager[None]: ...
-
-    async def route(self, run: Run) -> JsonObject: ...
-
-    def offers(self, method: str, name: str) -> bool: ...
-
-    def scopes_for(self, message: JsonObject) -> tuple[str, ...]: ...
-
-    def names(self) -> dict[str, list[str]]: ...
-
-    def functions(self) -> Iterator[Callable[..., Any]]: ...
-
-    def function_of(self, method: str, name: str) -> Callable[..., Any] | None: ...
-
-
-class LocalMount:
-    """A server in this process. Its handlers run as if they were the other's own: one token, one store, both eras."""
-
-    def __init__(self, prefix: str, server: Inner, outer: Inner) -> None:
-        self.prefix = prefix
-        self.server = server
-        self._outer = outer
-
-    def named(self, kind: str, name: str) -> str:
-        """The name that something of its own has outside."""
-        return f"{self.prefix}{SEPARATOR}{name}" if self.prefix and kind != "resource" else name
-
-    def inner_name(self, name: str) -> str | None:
-        """The name that something has inside; None if it is not here."""
-        stem = f"{self.prefix}{SEPARATOR}" if self.prefix else ""
-        return name.removeprefix(stem) if name.startswith(stem) else None
-
-    def check_free(self, kind: str, names: Iterable[str], taken: Iterable[str]) -> None:
-        """ValueError if one of its names is taken outside."""
-        clash = {self.named(kind, name) for name in names}.intersection(taken)
-        if clash:
-            raise ValueError(f"There is a {kind} {min(clash)!r} already: remove it first, or choose another prefix")
-
-    @property
-    def features(self) -> Iterable[str]:
-        return self.server.features
-
-    @property
-    def instructions(self) -> str | None:
-        return self.server.mounts.instructions(self.server.instructions)
-
-    @property
-    def info(self) -> object:
-        return self.server.mounts.info or self.server.info
-
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        async with self.server.running():
-            self.server.subscriptions.join(self)
-            try:
-                yield
-            finally:
-                self.server.subscriptions.leave(self)
-
-    async def ready(self, call: Call) -> None:
-        await self.server.mounts.ready(call)
-
-    async def answer(self, run: Run) -> JsonObject:
-        before = run.server
-        run.server = _Within(before, self.server)
-        try:
-            return await self.server.route(run)
-        finally:
-            run.server = before
-
-    async def has(self, call: Call, uri: str) -> bool:
-        if self.server.offers("resources/read", uri):
-            return True
-        return await self.server.mounts.holder(call, uri) is not None
-
-    async def relays(self, call: Call) -> bool:
-        if self.server.offers(call.method, call.name):
-            return False
-        return await self.server.mounts.relays(call)
-
-    def watch(self, call: Call, uri: str) -> Callable[[], None]:
-        return self.server.mounts.watch(call, uri)
-
-    def scopes_for(self, message: JsonObject) -> tuple[str, ...]:
-        return self.server.scopes_for(message)
-
-    # what its subscriptions tell
-
-    def tell(self, method: str, uri: str = "") -> None:
-        if uri:
-            self._outer.updated(uri)
-        else:
-            kind: Any = method.split("/")[1]
-            self._outer.changed(kind)
-
-    def close(self) -> None:
-        """Its streams are the other's."""
-
-
-class _Within:
-    """The host of a run in a mounted server: its own state, and the store, clock and threads of the other one."""
-
-    def __init__(self, outer: Host, server: Inner) -> None:
-        self._outer = outer
-        self._server = server
-        self.info = server.info
-        self.changed = server.changed
-        self.updated = server.updated
-        self.in_thread = outer.in_thread
-        self.in_step_thread = outer.in_step_thread
-
-    @property
-    def state(self) -> Any:
-        return self._server.state
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        return self._outer.clock
-
-    @property
-    def shared_steps(self) -> Any:
-        return self._outer.shared_steps
-
-    @property
-    def observer(self) -> Any:
-        return self._outer.observer
-
-    @property
-    def auth(self) -> Any:
-        return self._outer.auth
-
-    def asking(self, run: Run) -> JsonObject:
-        return self._outer.asking(run)

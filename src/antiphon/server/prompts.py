@@ -11,41 +11,37 @@ from antiphon.server.handler import Handler
 from antiphon.server.run import Run
 from antiphon.server.tools import checked_name, content_blocks, typed
 from antiphon.shapes import MISSING, Mismatch, signature_of
-from antiphon.types import Icon, JsonObject, Message, Prompt, PromptArgument, PromptResult
+from antiphon.types import JsonObject, Message, Prompt, PromptArgument, PromptResult
 
 
 class PromptEntry:
     """A registered prompt: how it is listed, and how it is filled in."""
 
-    __slots__ = ("_read", "handler", "name", "options", "prompt")
+    __slots__ = ("_read", "handler", "listed", "name", "options")
 
     def __init__(
         self,
         function: Callable[..., Any],
         *,
         name: str | None = None,
-        title: str | None = None,
         description: str | None = None,
-        icons: Sequence[Icon] = (),
-        meta: JsonObject | None = None,
+        **about: Any,
     ) -> None:
         self.handler = Handler(function)
         self.name = checked_name(name, function)
         signature = signature_of(function, skip=self.handler.hidden)
         self._read = signature.read
         self.options = {item.name: options_of(item.annotation) for item in signature.parameters}
-        self.prompt = typed(
+        self.listed = typed(
             Prompt,
             function,
             name=self.name,
-            title=title,
             description=description or signature.description,
             arguments=tuple(
                 PromptArgument(name=item.name, description=item.description, required=item.default is MISSING)
                 for item in signature.parameters
             ),
-            icons=icons,
-            meta=meta,
+            **about,
         )
 
     async def get(self, run: Run) -> Any:
@@ -65,7 +61,7 @@ class PromptEntry:
 
     def _result(self, value: Any) -> JsonObject:
         stated = value if isinstance(value, PromptResult) else PromptResult(messages=_messages(value, self.name))
-        description = stated.description or self.prompt.description
+        description = stated.description or self.listed.description
         result: JsonObject = {"messages": [_wire(message) for message in stated.messages]}
         if description is not None:
             result["description"] = description

@@ -1,6 +1,6 @@
 """The Registry: the tools, prompts and resources of a server, and who hears when they change."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -32,6 +32,8 @@ class Registry:
         self._prompts: dict[str, PromptEntry] = {}
         self._resources: dict[str, ResourceEntry] = {}
         self._templates: dict[str, ResourceEntry] = {}
+        self._tables: dict[str, Mapping[str, Any]] = {"tools": self._tools, "prompts": self._prompts}
+        self._tables |= {"resources": self._resources, "resourceTemplates": self._templates}
         self._completers: dict[tuple[str, str], Completer] = {}
         self._scopes: dict[tuple[Any, Any], tuple[str, ...]] = {}
         self._client_needs: dict[str, set[tuple[str, ...]]] = {}
@@ -212,18 +214,13 @@ class Registry:
 
     def functions(self) -> Iterator[Callable[..., Any]]:
         """The functions behind all tools, prompts and resources."""
-        for entries in (self._tools, self._prompts, self._resources, self._templates):
-            for entry in entries.values():
+        for table in self._tables.values():
+            for entry in table.values():
                 yield entry.handler.function
 
     def function_of(self, method: str, name: str) -> Callable[..., Any] | None:
         """The function that serves a call; None if there is none under that name."""
-        tables: dict[str, Mapping[str, Any]] = {
-            "tools/call": self._tools,
-            "prompts/get": self._prompts,
-            "resources/read": self._resources,
-        }
-        entry = tables.get(method, {}).get(name)
+        entry = self._tables.get(method.partition("/")[0], {}).get(name)
         return None if entry is None else entry.handler.function
 
     def names(self) -> dict[str, list[str]]:
@@ -238,8 +235,7 @@ class Registry:
         """Whether a tool, prompt or resource is this server's own."""
         if Registry.function_of(self, method, name) is not None:
             return True
-        templates = (entry.template for entry in self._templates.values()) if method == "resources/read" else ()
-        return any(template is not None and template.match(name) is not None for template in templates)
+        return method == "resources/read" and self._matching(name) is not None
 
     def _hidden_from(self, capabilities: Mapping[str, Any]) -> set[str]:
         """The tools that a client with these capabilities cannot use."""
@@ -250,7 +246,6 @@ class Registry:
         self,
         kind: str,
         key: str,
-        items: Iterable[object],
         cursor: object,
         size: int | None,
         *,
@@ -259,7 +254,7 @@ class Registry:
         """A list, or a page of it: a cursor is the key of the last item before the page."""
         listed = self._listed.get(kind)
         if listed is None:
-            listed = self._listed[kind] = [msgspec.to_builtins(item) for item in items]
+            listed = self._listed[kind] = [msgspec.to_builtins(entry.listed) for entry in self._tables[kind].values()]
         start = 0
         if cursor is not None:
             start = 1 + next((at for at, item in enumerate(listed) if _cursor(item[key]) == cursor), -1)
@@ -273,12 +268,19 @@ class Registry:
         return result
 
     def _template_for(self, uri: str) -> tuple[ResourceEntry, dict[str, Any]]:
+        found = self._matching(uri)
+        if found is None:
+            raise ResourceNotFound(uri)
+        return found
+
+    def _matching(self, uri: str) -> tuple[ResourceEntry, dict[str, Any]] | None:
+        """The first template that a URI fits, and the values of its variables."""
         for entry in self._templates.values():
             assert entry.template is not None
             variables = entry.template.match(uri)
             if variables is not None:
                 return entry, dict(variables)
-        raise ResourceNotFound(uri)
+        return None
 
     # --- scopes ---------------------------------------------------------------------------------------------------
 
@@ -289,8 +291,8 @@ class Registry:
             return ()
         name = params.get("uri" if method == "resources/read" else "name")
         if method == "resources/read" and isinstance(name, str) and name not in self._resources:
-            templates = ((uri, entry.template) for uri, entry in self._templates.items())
-            name = next((uri for uri, template in templates if template and template.match(name) is not None), name)
+            found = self._matching(name)
+            name = name if found is None else found[0].key
         return self._scopes.get((method, name), ()) if isinstance(name, str) else ()
 
     def _need(self, method: str, name: str, scopes: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Resources: a function becomes the contents under a URI, or under every URI of a template."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,9 +12,7 @@ from antiphon.server.run import Run
 from antiphon.server.tools import typed
 from antiphon.shapes import Mismatch, name_of, signature_of
 from antiphon.types import (
-    Annotations,
     Contents,
-    Icon,
     JsonObject,
     Resource,
     ResourceResult,
@@ -27,7 +25,7 @@ from antiphon.uri import Template
 class ResourceEntry:
     """A registered resource or template: how it is listed, and how it is read."""
 
-    __slots__ = ("_read", "_scope", "_ttl", "handler", "key", "mime_type", "options", "resource", "template")
+    __slots__ = ("_read", "_scope", "_ttl", "handler", "key", "listed", "mime_type", "options", "template")
 
     def __init__(
         self,
@@ -35,15 +33,12 @@ class ResourceEntry:
         function: Callable[..., Any],
         *,
         name: str | None = None,
-        title: str | None = None,
         description: str | None = None,
         mime_type: str | None = None,
         size: int | None = None,
         ttl: float = 0,
         scope: Scope = "private",
-        annotations: Annotations | None = None,
-        icons: Sequence[Icon] = (),
-        meta: JsonObject | None = None,
+        **about: Any,
     ) -> None:
         self.key = checked_uri(uri)
         self.mime_type = mime_type
@@ -62,21 +57,14 @@ class ResourceEntry:
             )
         self.options = {item.name: options_of(item.annotation) for item in signature.parameters}
         own = name_of(function)
-        about: dict[str, Any] = {
-            "name": name or (own if own != "<lambda>" else uri),
-            "title": title,
-            "description": description or signature.description,
-            "mime_type": mime_type,
-            "annotations": annotations,
-            "icons": icons,
-            "meta": meta,
-        }
+        about["name"] = name or (own if own != "<lambda>" else uri)
+        about["description"] = description or signature.description
         self.template = template if template.variables else None
-        self.resource: Resource | ResourceTemplate
+        self.listed: Resource | ResourceTemplate
         if self.template is None:
-            self.resource = typed(Resource, function, uri=uri, size=size, **about)
+            self.listed = typed(Resource, function, uri=uri, mime_type=mime_type, size=size, **about)
         else:
-            self.resource = typed(ResourceTemplate, function, uri_template=uri, **about)
+            self.listed = typed(ResourceTemplate, function, uri_template=uri, mime_type=mime_type, **about)
 
     async def read(self, run: Run, variables: dict[str, Any]) -> Any:
         """Serve resources/read."""

@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import logging
 import os
-from collections.abc import Awaitable, Callable, Container, Coroutine, Generator, Mapping
+from collections.abc import Callable, Container, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
@@ -16,12 +16,14 @@ from antiphon.errors import CannotAsk, UserRefused
 from antiphon.oauth.identity import Identity
 from antiphon.rounds.ask import FormQuestion, Question, missing
 from antiphon.rounds.journal import Conversation, InputRequired, Journal, RoundEnds
-from antiphon.server.protection import Protection
 from antiphon.server.round_end import Settling
 from antiphon.server.unawaited import Asking, not_awaited
 from antiphon.shapes import Form
+from antiphon.stores.shared_steps import SharedSteps
+from antiphon.stores.store import Store
 from antiphon.types import Accepted, Answer, Implementation, JsonObject
 from antiphon.wire.call import Call
+from antiphon.wire.headers import RawHeaders
 
 log = logging.getLogger("antiphon")
 
@@ -56,19 +58,47 @@ class Channel:
         """Say that a page has served its purpose; nothing where the client does not wait for it."""
 
 
-class StepsOnce(Protocol):
-    """Runs a step once per identity, across instances."""
-
-    async def first(self, identity: str, value: bytes, ttl: float) -> bytes: ...
-
-    async def once(self, identity: str, run: Callable[[], Awaitable[bytes]], ttl: float, *, label: str) -> bytes: ...
-
-
 class StepObserver(Protocol):
     """A test's view of a server: see `Service.rehearsal`."""
 
     def step(self, key: str) -> AbstractContextManager[None]:
         """Enter this around what runs once and is recorded: a step, or ``ctx.now()`` (":now") and ``ctx.random()``."""
+        ...
+
+
+class Protection(Protocol):
+    """Says who may call, and what they may do: checks the tokens of requests. ``antiphon.auth.Protected`` is one."""
+
+    resource: str
+    """The server's public URL."""
+    metadata: bytes
+    """The resource's metadata document (RFC 9728)."""
+
+    def serve_at(self, path: str) -> None:
+        """Note the path of the endpoint below its mount: challenges name metadata that is surely served."""
+        ...
+
+    def recall(self, headers: RawHeaders) -> Identity | None:
+        """Return who makes a request with these headers if that is known without looking; None if it is not."""
+        ...
+
+    async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
+        """Return who makes a request with these headers; raise Unauthorized if they do not say.
+
+        ``store`` remembers proofs, which count once.
+        """
+        ...
+
+    def check_scopes(self, identity: Identity, needed: Sequence[str]) -> None:
+        """Raise Unauthorized if the token lacks one of these scopes, or one that every request needs."""
+        ...
+
+    def admit(self, identity: Identity, needed: Sequence[str]) -> Identity:
+        """Return who calls without HTTP, with all that their scopes imply; raise Unauthorized as over HTTP."""
+        ...
+
+    def has_ended(self, identity: Identity | None) -> bool:
+        """Return whether the token that told this identity has expired."""
         ...
 
 
@@ -82,7 +112,7 @@ class Host(Protocol):
     @property
     def clock(self) -> Callable[[], float]: ...
     @property
-    def shared_steps(self) -> StepsOnce | None: ...
+    def shared_steps(self) -> SharedSteps | None: ...
     @property
     def observer(self) -> StepObserver | None: ...
     @property

@@ -10,8 +10,9 @@ import msgspec
 
 from antiphon.rounds.journal import RoundEnds
 from antiphon.rounds.step_identity import step_identity
-from antiphon.server.run import Run, StepsOnce, current_step
+from antiphon.server.run import Run, current_step
 from antiphon.shapes import Mismatch, hints_of, shape_of
+from antiphon.stores.shared_steps import SharedSteps
 
 _UNOBSERVED = nullcontext()
 
@@ -94,7 +95,7 @@ async def _record(run: Run, key: str, fn: Callable[..., Any], args: Any, kwargs:
     return recorded
 
 
-def _shared(run: Run) -> StepsOnce | None:
+def _shared(run: Run) -> SharedSteps | None:
     """What shares steps with other instances; None on a first round, which has no token to know a copy of it by."""
     return None if run.brought is None else run.server.shared_steps
 

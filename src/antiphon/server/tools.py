@@ -24,7 +24,6 @@ from antiphon.types import (
     JsonObject,
     Text,
     Tool,
-    ToolAnnotations,
     ToolResult,
 )
 from antiphon.wire.headers import check_params, header_params
@@ -44,20 +43,17 @@ _CONTENT: frozenset[Any] = frozenset({str, Contents, *CONTENT_TYPES})
 class ToolEntry:
     """A registered tool: how it is listed, and how it is called."""
 
-    __slots__ = ("_headers", "_holds", "_known", "_output", "_read", "_whole", "handler", "name", "tool")
+    __slots__ = ("_headers", "_holds", "_known", "_output", "_read", "_whole", "handler", "listed", "name")
 
     def __init__(
         self,
         function: Callable[..., Any],
         *,
         name: str | None = None,
-        title: str | None = None,
         description: str | None = None,
         input_schema: JsonObject | None = None,
         output_schema: JsonObject | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: Sequence[Icon] = (),
-        meta: JsonObject | None = None,
+        **about: Any,
     ) -> None:
         self.handler = Handler(function)
         self.name = checked_name(name, function)
@@ -75,17 +71,14 @@ class ToolEntry:
         self._headers = header_params(schema)
         self._output: Shape | None = raw_shape(output_schema) if output_schema else _output_of(function)
         self._holds = _may_ask(self.handler) and (input_schema is not None or _may_hold_more(function, schema))
-        self.tool = typed(
+        self.listed = typed(
             Tool,
             function,
             name=self.name,
-            title=title,
             description=description or told,
             input_schema=schema,
             output_schema=None if self._output is None else self._output.schema,
-            annotations=annotations,
-            icons=icons,
-            meta=meta,
+            **about,
         )
 
     async def call(self, run: Run) -> Any:
@@ -168,11 +161,13 @@ class ToolEntry:
         return result
 
 
-def typed(kind: type[Listed], function: Callable[..., Any], *, icons: Sequence[Icon], **about: Any) -> Listed:
-    """Return what is told to clients of a function; TypeError if a part of it is not of its type."""
+def typed(kind: type[Listed], function: Callable[..., Any], *, icons: Sequence[Icon] = (), **about: Any) -> Listed:
+    """Return what is told to clients of a function; TypeError if a part of it is unknown, or not of its type."""
     told = {"icons": icons or None, **about}
+    fields = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
+    for name in told.keys() - fields.keys():
+        raise TypeError(f"{label(function)}: a {kind.__name__.lower()} has no option {name!r}")
     try:
-        fields = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
         return msgspec.convert({fields[name]: msgspec.to_builtins(value) for name, value in told.items()}, kind)
     except (TypeError, msgspec.ValidationError) as fault:
         raise TypeError(f"{label(function)}: {fault}") from None
