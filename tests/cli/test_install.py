@@ -65,16 +65,15 @@ def expected_entry(home, **more):
 
 def without_entry(after, key):
     """A changed text with the entry taken out by hand: from the comma before its line to its closing brace."""
-    root = jsonc.parse(after)
-    servers = next(member for member in root.members if member.name == key)
-    added = servers.value.members[-1]
+    document = jsonc.Document(after)
+    servers = next(member for member in document.members(document.start) if member.name == key)
+    *others, added = document.members(servers.value)
     assert added.name == "notes"
     start = len(after[: added.start].rstrip())
-    end = added.value.end if added.comma is None else added.comma + 1
+    end = added.end if added.comma is None else added.comma + 1
     text = after[:start] + after[end:]
     if added.comma is None:
-        before = servers.value.members[-2]
-        text = text[: before.comma] + text[before.comma + 1 :]
+        text = text[: others[-1].comma] + text[others[-1].comma + 1 :]
     return text
 
 
@@ -99,14 +98,14 @@ def test_a_real_file_is_the_same_byte_for_byte_apart_from_the_entry(host, layout
     assert done.exit_code == 0, done.output
     after = file.read_bytes()
     kind = {"type": "stdio"} if host in {"claude-code", "vscode"} else {}
-    value = jsonc.parse(after.decode()).value
+    value = jsonc.load(after.decode())
     assert value[HOSTS[host].key].pop("notes") == {**kind, **expected_entry(home)}
     if host == "gemini":  # it had no servers: the section is new as well
         assert value.pop("mcpServers") == {}
         removed = jsonc.without_member(after.decode(), ["mcpServers"])
     else:
         removed = without_entry(after.decode(), HOSTS[host].key)
-    assert value == jsonc.parse(before.decode()).value
+    assert value == jsonc.load(before.decode())
     assert removed.encode() == before
     assert file.with_name(f"{file.name}.antiphon-backup").read_bytes() == before
     assert (b"\n" in after.replace(b"\r\n", b"")) is (layout != "CRLF")

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from antiphon import Client, Server, SQLiteStore
 from antiphon.client.inbox import Inbox
-from antiphon.client.keeps import File
 from antiphon.inspect.app import InspectApp
 from antiphon.inspect.inspector import Inspector
 from antiphon.inspect.instance import Spot
@@ -454,7 +453,7 @@ async def test_a_file_that_is_edited_is_served_anew(tmp_path):
         assert (await api.answer(call, LISBON))["status"] == "waiting"
 
 
-# --- events and history -------------------------------------------------------------------------------------------
+# --- events, and calls that are forgotten ---------------------------------------------------------------------------
 
 
 async def test_events_that_were_missed_are_sent_or_the_page_is_told_to_reload(api):
@@ -469,25 +468,15 @@ async def test_events_that_were_missed_are_sent_or_the_page_is_told_to_reload(ap
         assert b"event: reload" in await anext(events)
 
 
-async def test_calls_are_remembered_without_their_secrets(tmp_path):
-    keep = File(tmp_path)
-    async with inspecting(file_spot(), history=keep) as api:
+async def test_calls_are_forgotten_one_by_one_or_all():
+    async with inspecting(file_spot()) as api:
         call = await api.booked()
-        token = call["rounds"][0]["token"]["text"]
-        plan = {"name": "plan", "arguments": {"name": "x", "stops": [], "password": "hunter2"}}
+        plan = {"name": "plan", "arguments": {"name": "x", "stops": []}}
         await api.begin({"method": "tools/call", "params": plan})
-    (file,) = [file for file in tmp_path.iterdir() if file.suffix == ".json"]
-    assert token not in file.read_text()
-    assert "hunter2" not in file.read_text()
-    async with inspecting(file_spot(), history=keep) as api:
-        calls = (await api("/api/state"))["calls"]
-        assert [each["title"] for each in calls] == ["plan", "book"]
-        past = await api(f"/api/calls/{call['id']}")
-        assert past["rounds"][2]["result"] == call["rounds"][2]["result"]
-        assert "make it again" in (await api.fork(past, "twice", status=409))["error"]
-        assert (await api.begin())["id"] == "c3"
-        await api("/api/calls/c3", verb="DELETE")
-        await api("/api/calls/c3", verb="DELETE", status=404)
+        assert [each["title"] for each in (await api("/api/state"))["calls"]] == ["plan", "book"]
+        await api(f"/api/calls/{call['id']}", verb="DELETE")
+        await api(f"/api/calls/{call['id']}", verb="DELETE", status=404)
+        assert [each["title"] for each in (await api("/api/state"))["calls"]] == ["plan"]
         await api("/api/calls", verb="DELETE")
         assert (await api("/api/state"))["calls"] == []
 
@@ -495,7 +484,7 @@ async def test_calls_are_remembered_without_their_secrets(tmp_path):
 @pytest.mark.heavy
 async def test_the_program_prints_its_address_and_ends_when_it_is_told_to(tmp_path):
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "antiphon", "inspect", str(TRAVEL), "--no-browser", "--port", "0", "--no-history"),
+        *(sys.executable, "-m", "antiphon", "inspect", str(TRAVEL), "--no-browser", "--port", "0"),
         stderr=asyncio.subprocess.PIPE,
     )
     try:

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import click
@@ -15,9 +15,8 @@ from antiphon.app import Server
 from antiphon.bridge.connections import connector
 from antiphon.bridge.upstream import Upstream
 from antiphon.cli.login import auth_for
-from antiphon.cli.serve import ListenAddress, endpoint_options, http_options, refuse_http_options, serve_here
-from antiphon.cli.target import ServerTarget, header_option, read_headers, read_targets
-from antiphon.eras import Legacy
+from antiphon.cli.serve import HttpOptions, http_options, refuse_http_options, serve_here
+from antiphon.cli.target import ServerTarget, era_option, header_option, read_headers, read_targets
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9-]+")
 @click.command("bridge")
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @header_option
-@click.option("--era", default="auto", metavar="ERA", help="The protocol to the server: auto, legacy, or a revision.")
+@era_option
 @click.option("--redis", metavar="URL", help="Share waiting calls and sessions with other instances.")
 @click.option(
     "--record",
@@ -49,15 +48,7 @@ def bridge_command(
     redis: str | None,
     record: Path | None,
     http: bool,
-    host: str,
-    port: int,
-    path: str,
-    allow_host: tuple[str, ...],
-    allow_origin: tuple[str, ...],
-    legacy: Legacy,
-    principal: str | None,
-    max_requests: int,
-    health: bool,
+    **served: Any,
 ) -> None:
     """Serve the server at TARGET to any client, old or new.
 
@@ -81,11 +72,8 @@ def bridge_command(
         connect = _connector(target, read_headers(header, target), era, file)
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
-        address = ListenAddress(host=host, port=port, path=path)
-        options = endpoint_options(
-            address, allow_host, allow_origin, legacy, principal=principal, max_requests=max_requests, health=health
-        )
-        serve_here(server, options, address)
+        options = HttpOptions(**served)
+        serve_here(server, options.of_endpoint(), options.address)
     else:
         if os.isatty(0):
             click.echo("Serving on standard streams. Pass --http to serve over HTTP.", err=True)

@@ -13,7 +13,15 @@ from antiphon.cli import exit_codes
 from antiphon.cli.arguments import meant, prompt_arguments, read_argument, read_json, template_arguments, tool_arguments
 from antiphon.cli.files import replace
 from antiphon.cli.output import Listing, Result, listed, show, show_listing
-from antiphon.cli.target import CallOptions, CommandClient, ServerTarget, read_headers, read_target, shared_options
+from antiphon.cli.target import (
+    CallOptions,
+    CommandClient,
+    ServerTarget,
+    era_option,
+    read_headers,
+    read_target,
+    shared_options,
+)
 from antiphon.client.client import Client
 from antiphon.client.results import Complete, InputNeeded, Pending
 from antiphon.errors import CannotAnswer, Refused
@@ -37,9 +45,7 @@ _OTHERS: Final = 0o077
 @click.option("--json", "json_", metavar="OBJECT", help="The arguments as JSON; KEY=VALUE overrides it.")
 @click.option("--prompt", "kind", flag_value="prompt", help="NAME is a prompt.")
 @click.option("--resource", "kind", flag_value="resource", help="NAME is the URI of a resource, or a template.")
-@click.option(
-    "--era", metavar="ERA", default="auto", show_default=True, help="The protocol: auto, legacy, or a revision."
-)
+@era_option
 @shared_options
 @click.pass_context
 def call_command(

@@ -175,6 +175,17 @@ def read_headers(lines: tuple[str, ...], target: ServerTarget) -> dict[str, str]
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER: Final = click.Path(exists=True, file_okay=False, writable=True, path_type=Path)
 
+era_option: Final = click.option(
+    "--era", metavar="ERA", default="auto", show_default=True, help="The protocol: auto, legacy, or a revision."
+)
+timeout_option: Final = click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="The server's time for a call.",
+)
 header_option: Final = click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send.")
 _OPTIONS: Final = (
     click.option("--answers", metavar="FILE", type=_FILE, help="Answers to the server's questions, in YAML or JSON."),
@@ -186,14 +197,7 @@ _OPTIONS: Final = (
     ),
     click.option("--root", metavar="PATH", multiple=True, type=click.Path(exists=True), help="A root for the server."),
     header_option,
-    click.option(
-        "--timeout",
-        metavar="SECONDS",
-        type=click.FloatRange(min=0, min_open=True),
-        default=60.0,
-        show_default=True,
-        help="The server's time for the call.",
-    ),
+    timeout_option,
     click.option("--output", type=click.Choice(["text", "json"]), default="text", help="json: the result unchanged."),
     click.option("--save", metavar="FOLDER", type=_FOLDER, default=".", help="The folder for images and audio."),
     click.option("-v", "--verbose", is_flag=True, help="Print each round, with its times."),

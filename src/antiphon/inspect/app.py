@@ -113,9 +113,6 @@ class InspectApp(LocalApp):
             case "POST", ["subscriptions"]:
                 inspector.subscribe(str(given["uri"]), on=given["on"] is True)
                 return {"subscriptions": inspector.subscriptions}
-            case "POST", ["log-level"]:
-                inspector.log_from(str(given["level"]))
-                return {"level": inspector.level}
             case "POST", ["calls"]:
                 call = await inspector.begin(*_call(given), era=given.get("era"))
                 return inspector.shown(call.id)

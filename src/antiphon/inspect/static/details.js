@@ -1,10 +1,9 @@
 // Beside the conversation: the token of a round opened, what ran again, replay safety, and the log.
 import { html, useState } from "./preact.js";
-import { api, checkSafety, change, model, setLevel } from "./model.js";
+import { api, checkSafety, change, model } from "./model.js";
 import { Frames, Ticking } from "./conversation.js";
 import { compact, count, Json, line, pairs, size, timeOf, Words } from "./text.js";
 
-const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 const filled = value => value && typeof value === "object" ? Object.keys(value).length > 0 : value !== null && value !== undefined;
 const Row = ({ name, children }) => html`<tr><th scope="row">${name}</th><td>${children}</td></tr>`;
 const entries = held => Object.entries(held).map(([name, value]) => html`<div><code>${line(name)} = ${line(compact(value), 400)}</code></div>`);
@@ -74,11 +73,8 @@ const Notice = ({ notice }) => {
 };
 function Log() {
   const [traffic, setTraffic] = useState(null);
-  const level = model.state.level ?? "";
   const shown = model.notices.slice(-100).reverse();
   return html`<div class="row"><h2>Log</h2><span class="sp"></span>
-      <label class="soft">from <select class="small" value=${level} onChange=${event => event.target.value && setLevel(event.target.value)}>
-        <option value="">as it is</option>${LEVELS.map(each => html`<option value=${each}>${each}</option>`)}</select></label>
       <button type="button" class="quiet" disabled=${!shown.length} onClick=${() => change({ notices: [] })}>Clear</button></div>
     ${shown.length ? html`<ul class="notices">${shown.map((notice, at) => html`<${Notice}
       key=${model.notices.length - at} notice=${notice} />`)}</ul>`

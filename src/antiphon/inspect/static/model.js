@@ -29,8 +29,8 @@ let key = "";
 const storage = (name, ...value) => {
   try { return value.length ? sessionStorage.setItem(name, value[0]) : sessionStorage.getItem(name); } catch { return null; }
 };
-export function takeKey(text) {
-  const found = /key=([^&#\s]+)/.exec(text)?.[1] ?? (/^[\w-]{16,}$/.test(text.trim()) ? text.trim() : "");
+function takeKey(text) {
+  const found = /key=([^&#\s]+)/.exec(text)?.[1];
   if (found) { key = decodeURIComponent(found); storage(KEY, key); }
   return Boolean(found);
 }
@@ -89,7 +89,7 @@ export async function run() {
 }
 
 let connection = 0;
-export async function connect() {
+async function connect() {
   const mine = ++connection;
   let last = "", wait = 500;
   while (mine === connection) {
@@ -278,10 +278,6 @@ export const restart = () => act("restart", async () => { change({ state: await 
 export const subscribe = (uri, on) => act("subscribe", async () => {
   const { subscriptions } = await api("subscriptions", { body: { uri, on } });
   change({ state: { ...model.state, subscriptions } });
-});
-export const setLevel = level => act("level", async () => {
-  const set = await api("log-level", { body: { level } });
-  change({ state: { ...model.state, level: set.level } });
 });
 export const forget = id => act("forget", async () => {
   await api(id ? `calls/${encodeURIComponent(id)}` : "calls", { method: "DELETE" });
