@@ -308,8 +308,17 @@ async def test_a_call_is_copied_as_a_command_that_runs(api):
 async def test_replay_safety_is_checked_in_a_process_of_its_own(api):
     call = await api.booked()
     report = await api(f"/api/calls/{call['id']}/replay-safety", {})
-    assert report["ok"] is True
-    assert "safe to replay" in report["text"]
+    assert report == {"ok": True, "text": ""}
+    call = await api.answer(await api.begin({"method": "tools/call", "params": {"name": "clock"}}), YES)
+    report = await api(f"/api/calls/{call['id']}/replay-safety", {})
+    assert report["ok"] is False
+    assert "travel.py" in report["text"]
+    assert "ctx.now()" in report["text"]
+    call = await api.begin({"method": "tools/call", "params": {"name": "pack"}})
+    assert "Nothing was asked" in (await api(f"/api/calls/{call['id']}/replay-safety", {}))["text"]
+    call = await api.begin()
+    unfinished = await api(f"/api/calls/{call['id']}/replay-safety", {}, status=502)
+    assert "The check could not be made" in unfinished["error"]
 
 
 # --- over HTTP ----------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9-]+")
 @click.pass_context
 def bridge_command(
     ctx: click.Context,
+    /,
     *,
     targets: tuple[str, ...],
     header: tuple[str, ...],

@@ -186,9 +186,9 @@ async def _continue(
     pause = FIRST_PAUSE
     while True:
         if pending.questions:
-            if not caller.respondent.knows(pending) and not ask(pending):
+            responses = await caller.respondent.answer(pending, caller.client.server, ask=ask(pending))
+            if responses is None:
                 return pending
-            responses = await caller.respondent.answer(pending, caller.client.server)
         else:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from antiphon.cli import exit_codes
-from antiphon.cli.answering import AnswerFile, Respondent, read_answers
+from antiphon.cli.answering import Respondent, read_answers
 from antiphon.cli.output import escape_unencodable, show
 from antiphon.cli.stores import open_store, store_option
 from antiphon.client.inbox import Inbox
@@ -113,15 +113,15 @@ def show_command(ctx: click.Context, *, ticket: str, store: str | None, output: 
 @click.pass_context
 def answer_command(ctx: click.Context, *, ticket: str, store: str | None, by: str | None, answers: Path | None) -> None:
     """Answer the questions of a call: here in the terminal, or from a file."""
-    given = AnswerFile({}) if answers is None else read_answers(answers)
+    given = read_answers(answers)
 
     async def answer(inbox: Inbox) -> Row:
         row = await inbox.rows.get(ticket)
         if row.status != "waiting":
             return await _record(inbox, row, {}, by)  # which says why not, before anything is asked
-        respondent = Respondent(given, [], target=row.server, hide=lambda: None, waits=lambda: False)
+        respondent = Respondent(given, [], target=row.server, file=answers)
         server = Implementation(row.server, "") if row.server else None
-        return await _record(inbox, row, await respondent.answer(_pending(row), server), by)
+        return await _record(inbox, row, await respondent.answer(_pending(row), server) or {}, by)
 
     _run(ctx, store, answer)
     click.echo(f"Answered {ticket}", err=True)

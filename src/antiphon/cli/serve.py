@@ -232,7 +232,7 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--reload", is_flag=True, help="Restart when a Python file changes.")
 @click.pass_context
 def serve_command(
-    ctx: click.Context, *, target: str, http: bool, workers: int, url: str | None, reload: bool, **served: Any
+    ctx: click.Context, /, *, target: str, http: bool, workers: int, url: str | None, reload: bool, **served: Any
 ) -> None:
     """Serve the Server in TARGET.
 

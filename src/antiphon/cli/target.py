@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from antiphon import __version__, eras
-from antiphon.cli.answering import AnswerFile, Respondent, read_answers
+from antiphon.cli.answering import Respondent, read_answers
 from antiphon.cli.login import auth_for
 from antiphon.cli.output import on_stderr
 from antiphon.client.client import Client
@@ -237,13 +237,14 @@ class CommandClient:
 
     def __init__(self, options: CallOptions, *, auto: bool) -> None:
         self._verbose = options.verbose
-        self._answers = AnswerFile({}) if options.answers is None else read_answers(options.answers)
+        self._answers = read_answers(options.answers)
         self._progress = ProgressBar()
         roots = [Root(Path(place).resolve().as_uri(), Path(place).resolve().name) for place in options.root]
         self.respondent = Respondent(
             self._answers,
             roots,
             target=options.target.text,
+            file=options.answers,
             hide=self._progress.hide,
             waits=self.waits,
         )

@@ -61,8 +61,7 @@ function Safety({ call }) {
     ${can === true ? html`<button type="button" disabled=${model.busy.safety}
       onClick=${() => checkSafety(call.id)}>${model.busy.safety ? "Checking…" : "Check replay safety"}</button>` : ""}
     ${!found ? "" : html`<div class=${`verdict ${found.ok ? "ok" : "bad"}`}><b>${found.ok ? "✓ Safe to replay" : "✗ Not safe to replay"}</b>
-      ${(found.findings ?? []).map(each => html`<div class="finding"><b>${line(each.title, 400)}</b><${Words} text=${each.text} /></div>`)}
-      ${found.findings?.length ? "" : html`<${Words} text=${found.text} />`}</div>`}`;
+      <${Words} text=${found.text} /></div>`}`;
 }
 
 const Notice = ({ notice }) => {
