@@ -47,11 +47,11 @@ class Api:
         self.url = url
         self.inspector = inspector
 
-    async def __call__(self, path, data=None, *, verb=None, status=200, **headers):
+    async def __call__(self, path, data=None, *, status=200, **headers):
         def ask():
             body = None if data is None else json.dumps(data).encode()
             fields = {"Authorization": f"Bearer {SECRET}", "Content-Type": "application/json", **headers}
-            request = urllib.request.Request(self.url + path, data=body, method=verb, headers=fields)
+            request = urllib.request.Request(self.url + path, data=body, headers=fields)
             try:
                 with urllib.request.urlopen(request) as response:
                     return response.status, response.headers, response.read()
@@ -109,6 +109,10 @@ async def inspecting(spot, **about):
         finally:
             task.cancel()
             await asyncio.wait({task})
+
+
+def told(place):
+    return "\n".join("".join(part["text"] for part in row["parts"]) for row in place["lines"])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -229,9 +233,9 @@ async def test_a_fork_with_another_answer_says_what_differs(api, era):
     fork = await api.fork(call, "answer", answers=OSLO)
     assert (fork["status"], fork["parent"]["how"], fork["era"]) == ("waiting", "answer", era)
     (place,) = fork["differs"]["places"]
-    assert place["changes"][0]["actual"] == "14 nights in Oslo for 1160 euros. Book it?"
+    assert "14 nights in Oslo for 1160 euros. Book it?" in told(place)
     fork = await api.answer(fork, YES)
-    assert "".join(part["text"] for part in fork["differs"]["places"][1]["lines"][0]["parts"]).startswith("Booked: 3")
+    assert told(fork["differs"]["places"][1]).startswith("Booked: 3")
     parent = await api(f"/api/calls/{call['id']}")
     assert [(each["id"], each["round"]) for each in parent["forks"]] == [(fork["id"], 1)]
 
@@ -462,7 +466,7 @@ async def test_a_file_that_is_edited_is_served_anew(tmp_path):
         assert (await api.answer(call, LISBON))["status"] == "waiting"
 
 
-# --- events, and calls that are forgotten ---------------------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------------------------------
 
 
 async def test_events_that_were_missed_are_sent_or_the_page_is_told_to_reload(api):
@@ -475,19 +479,6 @@ async def test_events_that_were_missed_are_sent_or_the_page_is_told_to_reload(ap
     async with aclosing(feed.stream(1)) as events:
         await anext(events)
         assert b"event: reload" in await anext(events)
-
-
-async def test_calls_are_forgotten_one_by_one_or_all():
-    async with inspecting(file_spot()) as api:
-        call = await api.booked()
-        plan = {"name": "plan", "arguments": {"name": "x", "stops": []}}
-        await api.begin({"method": "tools/call", "params": plan})
-        assert [each["title"] for each in (await api("/api/state"))["calls"]] == ["plan", "book"]
-        await api(f"/api/calls/{call['id']}", verb="DELETE")
-        await api(f"/api/calls/{call['id']}", verb="DELETE", status=404)
-        assert [each["title"] for each in (await api("/api/state"))["calls"]] == ["plan"]
-        await api("/api/calls", verb="DELETE")
-        assert (await api("/api/state"))["calls"] == []
 
 
 @pytest.mark.heavy

@@ -116,9 +116,6 @@ class InspectApp(LocalApp):
             case "POST", ["calls"]:
                 call = await inspector.begin(*_call(given), era=given.get("era"))
                 return inspector.shown(call.id)
-            case "DELETE", ["calls"]:
-                await inspector.forget_all()
-                return {}
             case _, ["calls", id_, *rest]:
                 return await self._of_call(verb, id_, rest, given)
             case _:
@@ -129,9 +126,6 @@ class InspectApp(LocalApp):
         match verb, path:
             case "GET", []:
                 return inspector.shown(id_)
-            case "DELETE", []:
-                await inspector.forget(id_)
-                return {}
             case "POST", ["answer"]:
                 try:
                     inspector.call(id_).answer(int(given["round"]), _object(given["answers"]))

@@ -320,15 +320,6 @@ class Inspector:
         check_call(method, params)
         return self._started(await self.in_era(era), method, params)
 
-    async def forget(self, id_: str) -> None:
-        await self.call(id_).cancel()
-        self._calls.pop(id_, None)
-        self.feed.tell("gone", {"id": id_})
-
-    async def forget_all(self) -> None:
-        for id_ in list(self._calls):
-            await self.forget(id_)
-
     def subscribe(self, uri: str, *, on: bool) -> None:
         """Be told when a resource changes, or no more."""
         kept = [each for each in self.subscriptions if each != uri]

@@ -38,10 +38,10 @@ function takeKey(text) {
 export class Refusal extends Error {
   constructor(message, status) { super(message); this.status = status; }
 }
-async function request(path, { body, method, headers } = {}) {
+async function request(path, { body, headers } = {}) {
   let response;
   try {
-    response = await fetch(`/api/${path}`, { method: method ?? (body === undefined ? "GET" : "POST"), cache: "no-store",
+    response = await fetch(`/api/${path}`, { method: body === undefined ? "GET" : "POST", cache: "no-store",
       headers: { Authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
       body: body === undefined ? undefined : JSON.stringify(body) });
   } catch { throw new Refusal("`antiphon inspect` does not answer. Is it still running?", 0); }
@@ -278,10 +278,5 @@ export const restart = () => act("restart", async () => { change({ state: await 
 export const subscribe = (uri, on) => act("subscribe", async () => {
   const { subscriptions } = await api("subscriptions", { body: { uri, on } });
   change({ state: { ...model.state, subscriptions } });
-});
-export const forget = id => act("forget", async () => {
-  await api(id ? `calls/${encodeURIComponent(id)}` : "calls", { method: "DELETE" });
-  change({ calls: {}, state: { ...model.state, calls: id ? model.state.calls.filter(each => each.id !== id) : [] } });
-  if (!id || model.route.name === id) location.hash = "#/";
 });
 export const callAgain = call => start({ method: call.method, params: call.params, era: call.era });
