@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from antiphon.cli import commands
 from antiphon.cli.install import lasting_command
+from antiphon.cli.target import read_target
 from antiphon.config import jsonc
 from antiphon.config.hosts import HOSTS
 
@@ -228,6 +229,18 @@ def test_an_environment_of_uvx_is_not_relied_on():
             lasting_command(words, prefix=cache, uvx=uvx)
 
 
+def test_an_entry_is_named_after_the_file_the_host_or_the_command(home):
+    for text, name in {
+        "notes.py": "notes",
+        "notes.py:app": "notes",
+        "https://mcp.shop.example/mcp": "shop",
+        "https://www.mcp/": "server",
+        f"{sys.executable} -m some.thing --stdio": "some",
+        "env": "env",
+    }.items():
+        assert read_target(text).name == name
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -237,7 +250,6 @@ def test_an_environment_of_uvx_is_not_relied_on():
         (["broken.py", "--in", "cursor"], 1, "NameError: name 'oops' is not defined"),
         (["empty.py", "--in", "cursor"], 2, "empty.py has no Server"),
         (["cursor:notes", "--in", "vscode"], 2, "cursor:notes is an entry of a configuration already"),
-        (["env", "--in", "cursor"], 2, "Name the entry with --name"),
         (["notes.py", "--in", "cursor", "--name", "a b"], 2, "The name 'a b' may have letters, digits, - and _ only"),
         (["notes.py", "--in", "cursor", "--env", "X"], 2, "expected KEY=VALUE, got 'X'"),
         (["notes.py", "--in", "cursor", "--header", "A: b"], 2, "--header can only be used with a URL"),

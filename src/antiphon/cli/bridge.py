@@ -5,8 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 import click
 
@@ -18,9 +17,6 @@ from antiphon.cli.login import auth_for
 from antiphon.cli.serve import HttpOptions, http_options, refuse_http_options, serve_here
 from antiphon.cli.target import ServerTarget, era_option, header_option, read_headers, read_targets
 from antiphon.transports.link import Link
-
-if TYPE_CHECKING:
-    from antiphon.stores.store import Store
 
 _NAMED: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,31})=(?!=)(.+)", re.DOTALL)
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9-]+")
@@ -67,7 +63,13 @@ def bridge_command(
     named = named_targets(targets)
     if header and len(named) > 1:
         raise click.UsageError("--header can only be used with one TARGET: mcp.json has headers for each server")
-    server = Server("antiphon-bridge", version=__version__, store=_store(redis))
+    from antiphon.stores import RedisStore  # few bridges share a store
+
+    try:
+        store = None if redis is None else RedisStore(redis)
+    except ValueError as fault:
+        raise click.BadParameter(str(fault), param_hint="'--redis'") from None
+    server = Server("antiphon-bridge", version=__version__, store=store)
     for prefix, target in named.items():
         file = record.with_stem(f"{record.stem}-{prefix}") if record is not None and len(named) > 1 else record
         connect = _connector(target, read_headers(header, target), era, file)
@@ -91,24 +93,13 @@ def named_targets(texts: tuple[str, ...]) -> dict[str, ServerTarget]:
             raise click.UsageError(f"{match[2]} has several servers, which have names: leave out {match[1]}=")
         alone = len(texts) == len(read) == 1
         for own, target in read.items():
-            name = match[1] if match else "" if alone else _UNFIT.sub("-", own)[:32] or _name(target)
+            name = match[1] if match else "" if alone else _UNFIT.sub("-", own or target.name)[:32]
             if name in found:
                 raise click.UsageError(f"Two servers are called {name!r}: name them, as in {name}2={text!r}")
             found[name] = target
     if not found:
         raise click.UsageError(f"{', '.join(texts)} has no servers")
     return found
-
-
-def _name(target: ServerTarget) -> str:
-    """A prefix out of the address or the command of a server."""
-    if target.command is None:
-        host = urlsplit(target.text).hostname or ""
-        stem = host.removeprefix("www.").removeprefix("mcp.").partition(".")[0]
-    else:
-        words = [word for word in target.command if not word.startswith("-")]
-        stem = Path(words[-1] if len(words) > 1 else words[0]).stem
-    return _UNFIT.sub("-", stem).strip("-")[:32] or "server"
 
 
 def _connector(target: ServerTarget, headers: dict[str, str], era: str, record: Path | None) -> Callable[[], Link]:
@@ -138,14 +129,3 @@ def _recorder(connect: Callable[[], Link], file: Path, headers: dict[str, str]) 
         return Recorder(connect(), file if number == 1 else file.with_stem(f"{file.stem}-{number}"), headers=headers)
 
     return recorded
-
-
-def _store(url: str | None) -> "Store | None":
-    if url is None:
-        return None
-    from antiphon.stores.redis import RedisStore
-
-    try:
-        return RedisStore(url)
-    except ValueError as fault:
-        raise click.BadParameter(str(fault), param_hint="'--redis'") from None

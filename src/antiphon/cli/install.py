@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
@@ -48,7 +47,7 @@ def _shared_options(function: F) -> F:
 @click.command("install", epilog=exit_codes.INSTALL_TABLE)
 @click.argument("target")
 @_shared_options
-@click.option("--name", help="The name of the entry. Default: the name of the file, or of the URL's host.")
+@click.option("--name", help="The name of the entry. Default: that of the file, the URL's host, or the command.")
 @click.option("--env", metavar="KEY=VALUE", multiple=True, help="A variable for the server, written as plain text.")
 @header_option
 @click.option("--print", "prints", is_flag=True, help="Print the entry, and write nothing.")
@@ -77,7 +76,7 @@ def install_command(
         raise click.UsageError(f"{target} is an entry of a configuration already: name the server itself")
     program = HOSTS[host]
     server = read_target(target)
-    name = name or _name_of(target, server)
+    name = name or server.name
     if not _NAME.fullmatch(name):
         raise click.UsageError(f"The name {name!r} may have letters, digits, - and _ only: choose one with --name")
     made, why = _entry(program, server, _variables(env), read_headers(header, server))
@@ -120,15 +119,6 @@ def uninstall_command(*, name: str, host: str, scope: str, yes: bool) -> None:
 
 
 # --- the entry ----------------------------------------------------------------------------------------------------
-
-
-def _name_of(text: str, server: ServerTarget) -> str:
-    if server.command is None:
-        labels = (urlsplit(server.text).hostname or "").split(".")
-        return next((label for label in labels if label not in {"mcp", "api", "www"}), "server")
-    if ".py" in text and server.text != text:
-        return re.sub(r"[^A-Za-z0-9_-]+", "-", Path(server.text.rpartition(".py")[0]).name)
-    raise click.UsageError("Name the entry with --name: a command has no name of its own")
 
 
 def _variables(given: tuple[str, ...]) -> dict[str, str]:

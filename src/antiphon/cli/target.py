@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -62,6 +63,17 @@ class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
     def target(self) -> str | list[str]:
         """What a Client takes."""
         return self.text if self.command is None else self.command
+
+    @property
+    def name(self) -> str:
+        """A short name, of letters, digits, - and _: that of the file, the URL's host, or the command."""
+        if self.command is None:
+            labels = (urlsplit(self.text).hostname or "").split(".")
+            found = next((label for label in labels if label not in {"mcp", "api", "www"}), "")
+        else:
+            words = [word for word in self.command if not word.startswith("-")]
+            found = Path(words[-1]).stem
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", found).strip("-") or "server"
 
 
 def read_target(text: str, folder: str | None = None) -> ServerTarget:

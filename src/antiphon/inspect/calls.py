@@ -34,6 +34,8 @@ MOST_RECORDED: Final = 4 * 1024 * 1024
 """Characters of a call's messages that are kept for its cassette."""
 _MAX_BYTES: Final = 65536
 """What a token may have, unless the server says otherwise: see Seal."""
+_UNSHOWN: Final = frozenset({"pending", "opened", "why_sealed"})
+"""Of a round, what is shown in another form."""
 
 
 class InspectedRound(msgspec.Struct, kw_only=True):
@@ -330,16 +332,11 @@ def shown(call: InspectedCall) -> JsonObject:
 
 def shown_round(call: InspectedCall, place: int) -> JsonObject:
     round_ = call.rounds[place]
-    plain_: JsonObject = {
-        name: getattr(round_, name)
-        for name in ("number", "status", "answers", "error", "server_seconds", "person_seconds", "asked_at", "logs")
-    }
     return {
-        **plain_,
+        **{name: value for name, value in msgspec.structs.asdict(round_).items() if name not in _UNSHOWN},
         "questions": bounded(round_.questions, MOST_SHOWN)[0],
         "locations": {key: place._asdict() for key, place in _locations(round_.questions)},
         "result": bounded(round_.result, MOST_SHOWN)[0],
-        "progress": round_.progress,
         "token": _token(call, round_),
         "ran": _ran(call, place),
         "frames": [msgspec.to_builtins(frame) for frame in round_.frames],

@@ -38,11 +38,11 @@ function takeKey(text) {
 export class Refusal extends Error {
   constructor(message, status) { super(message); this.status = status; }
 }
-async function request(path, { body, headers } = {}) {
+async function request(path, { body } = {}) {
   let response;
   try {
     response = await fetch(`/api/${path}`, { method: body === undefined ? "GET" : "POST", cache: "no-store",
-      headers: { Authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
+      headers: { Authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body) });
   } catch { throw new Refusal("`antiphon inspect` does not answer. Is it still running?", 0); }
   if (response.ok) return response;
@@ -91,16 +91,15 @@ export async function run() {
 let connection = 0;
 async function connect() {
   const mine = ++connection;
-  let last = "", wait = 500;
+  let wait = 500;
   while (mine === connection) {
     try {
       // First the events, then the state: nothing that happens between the two is missed.
-      const response = await request("events", { headers: last ? { "Last-Event-ID": last } : {} });
+      const response = await request("events");
       await load();
       wait = 500;
       for await (const event of events(response.body)) {
         if (mine !== connection) return;
-        last = event.id || last;
         heard(event.name, JSON.parse(event.data));
       }
     } catch (error) {
@@ -122,7 +121,7 @@ async function* events(body) {
     for (const block of blocks) {
       const fields = block.split(/\r?\n/).map(row => /^(\w+): ?(.*)$/.exec(row)).filter(Boolean);
       const of = name => fields.filter(([, each]) => each === name).map(([,, text]) => text).join("\n");
-      if (of("data")) yield { id: of("id"), name: of("event") || "message", data: of("data") };
+      if (of("data")) yield { name: of("event") || "message", data: of("data") };
     }
   }
 }
