@@ -64,7 +64,11 @@ class Respondent:
         hide: Callable[[], None] = lambda: None,
         waits: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._scripted = script.handlers()
+        scripted = script.handlers()
+        assert "elicit" in scripted
+        assert "sample" in scripted
+        self._elicit, self._sample = scripted["elicit"], scripted["sample"]
+        """The answers of the script; a page to open is answered as a form is."""
         self._target = target
         self._file = file
         self._hide = hide
@@ -76,15 +80,13 @@ class Respondent:
         self._handlers = Answers(elicit=self.elicit, elicit_url=self.elicit_url, sample=self.sample, roots=self.roots)
 
     async def elicit(self, question: Elicitation) -> ElicitAnswer:
-        return await self._answer(
-            self._scripted["elicit"], question, lambda: self._terminal_for(question).form(question)
-        )
+        return await self._answer(self._elicit, question, lambda: self._terminal_for(question).form(question))
 
     async def elicit_url(self, question: Elicitation) -> ElicitAnswer:
         return await self._answer(self._open, question, lambda: self._terminal_for(question).url(question))
 
     async def sample(self, request: SampleRequest) -> Sample | str:
-        return await self._answer(self._scripted["sample"], request, lambda: self._no_model(request))
+        return await self._answer(self._sample, request, lambda: self._no_model(request))
 
     async def answer(self, pending: Pending, server: Implementation | None, *, ask: bool = True) -> JsonObject | None:
         """Return the responses to the questions of a waiting call; without ``ask``, None if the file lacks one."""
@@ -112,7 +114,7 @@ class Respondent:
             return await ask()
 
     async def _open(self, question: Elicitation) -> ElicitAnswer:
-        answer = await self._scripted["elicit_url"](question)
+        answer = await self._elicit(question)
         if answer.action == "accept":
             click.echo(f"Open this URL: {line(question.url or '')}", err=True)
         return answer

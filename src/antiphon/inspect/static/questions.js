@@ -21,7 +21,7 @@ const kindOf = ({ method, params = {} }) => method === "sampling/createMessage" 
   : params.mode === "url" || (params.url && !params.requestedSchema) ? "url" : "form";
 
 // What is sent unless something is changed.
-export function draftOf(question, given) {
+function draftOf(question, given) {
   const kind = kindOf(question);
   if (kind === "sampling") return given ?? { role: "assistant", content: { type: "text", text: "" }, model: "a person" };
   if (kind === "roots") return given ?? { roots: [] };
