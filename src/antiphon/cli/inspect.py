@@ -1,10 +1,10 @@
 """``antiphon inspect``: look at a server's conversations in a browser."""
 
 import asyncio
-import os
 import secrets
 import webbrowser
 from getpass import getuser
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,14 +12,13 @@ import click
 from antiphon.cli.login import auth_for
 from antiphon.cli.serve import ListenAddress, allow_host_option, host_option, listen, port_option
 from antiphon.cli.stores import open_store, store_option
-from antiphon.cli.target import (
-    ServerTarget,
-    era_option,
-    header_option,
-    read_headers,
-    read_target,
-    timeout_option,
-)
+from antiphon.cli.target import era_option, header_option, read_headers, read_target, timeout_option
+from antiphon.client.inbox import Inbox
+from antiphon.inspect.app import InspectApp
+from antiphon.inspect.inspector import Inspector
+from antiphon.inspect.instance import Spot
+from antiphon.testing.cassette.http import run
+from antiphon.testing.servers import shared_key
 
 
 @click.command("inspect")
@@ -33,16 +32,7 @@ from antiphon.cli.target import (
 @timeout_option
 @store_option
 def inspect_command(
-    *,
-    target: str,
-    port: int,
-    host: str,
-    allow_host: tuple[str, ...],
-    no_browser: bool,
-    era: str,
-    header: tuple[str, ...],
-    timeout: float,
-    store: str | None,
+    *, target: str, port: int, host: str, allow_host: tuple[str, ...], no_browser: bool, **about: Any
 ) -> None:
     """Look at the conversations of the server at TARGET, round by round, in a browser.
 
@@ -54,24 +44,8 @@ def inspect_command(
     antiphon inspect "npx some-server"
     antiphon inspect https://mcp.example.com/mcp --header 'Authorization: Bearer ...'
     """
-    from antiphon.client.inbox import Inbox
-    from antiphon.inspect.app import InspectApp
-    from antiphon.inspect.inspector import Inspector
-    from antiphon.testing.cassette.http import run
-
-    server = read_target(target)
-    headers = read_headers(header, server)
+    inspector = _inspector(target, **about)
     address = ListenAddress(host=host, port=port, path="/")
-    auth = auth_for(server.target, headers)
-    try:
-        inspector = Inspector(
-            _spot(server, target, headers, timeout),
-            era=era,
-            auth=None if auth is None else auth.for_server(server.text, era=era),
-            inbox=None if not store else Inbox(open_store(store)),
-        )
-    except (ValueError, TypeError) as fault:
-        raise click.UsageError(str(fault)) from None
     secret = secrets.token_urlsafe(32)
     app = InspectApp(inspector, secret=secret, hosts=address.allowed(*allow_host), user=getuser())
     sockets = listen(address)
@@ -87,20 +61,29 @@ def inspect_command(
     run(app, sockets, started=started)
 
 
-def _spot(server: ServerTarget, text: str, headers: dict[str, str], timeout: float) -> Any:
-    from antiphon.inspect.instance import Spot
-    from antiphon.testing.servers import shared_key
-
+def _inspector(target: str, *, era: str, header: tuple[str, ...], timeout: float, store: str | None) -> Inspector:
+    server = read_target(target)
+    headers = read_headers(header, server)
+    auth = auth_for(server.target, headers)
     # A server that we start gets a key, so that its tokens can be opened, and a fresh instance takes them.
-    is_file = server.command is not None and bool(server.versions)
-    return Spot(
+    is_started = server.command is not None
+    spot = Spot(
         target=server.target,
         text=server.text,
-        label=text,
-        file=server.text if is_file else None,
-        folder=server.folder or (os.getcwd() if server.command is not None else None),  # noqa: PTH109 -- a text
+        label=target,
+        file=server.text if is_started and server.versions else None,
+        folder=server.folder or (str(Path.cwd()) if is_started else None),
         headers=headers,
-        env={} if server.command is None else {**shared_key(), **server.env},
+        env={**shared_key(), **server.env} if is_started else {},
         versions=server.versions,
         timeout=timeout,
     )
+    try:
+        return Inspector(
+            spot,
+            era=era,
+            auth=None if auth is None else auth.for_server(server.text, era=era),
+            inbox=None if not store else Inbox(open_store(store)),
+        )
+    except (ValueError, TypeError) as fault:
+        raise click.UsageError(str(fault)) from None

@@ -251,7 +251,6 @@ class Inspector:
             "era": self.revision,
             "eras": self.eras,
             "keys": client is not None and self._keys(self._main) is not None,
-            "can": {"restart": True, "fresh": self._can_start(), "replay_safety": self._can_check(None)},
             "inbox": self.inbox_path,
             "offers": self.offers,
             "calls": self.summaries(),
@@ -290,7 +289,6 @@ class Inspector:
         other = len(self.eras) > 1 or f"The server speaks {self.revision} alone"
         waits = call.status == "waiting" or "It does not wait for an answer"
         return {
-            "answer": waits,
             "cancel": not call.is_over or "The call is over",
             "later": _all(waits, token),
             "fork": {
@@ -309,10 +307,10 @@ class Inspector:
     def _can_start(self) -> bool | str:
         return self.spot.kind != "url" or "The server is behind a URL: no other instance of it can be started here"
 
-    def _can_check(self, call: InspectedCall | None) -> bool | str:
+    def _can_check(self, call: InspectedCall) -> bool | str:
         if self.spot.file is None:
             return "Only a server that is started from its file can be observed"
-        return call is None or call.is_modern or "The older era runs a call once, so nothing is replayed"
+        return call.is_modern or "The older era runs a call once, so nothing is replayed"
 
     # --- what the page does ---------------------------------------------------------------------------------------
 

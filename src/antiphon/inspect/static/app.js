@@ -53,9 +53,7 @@ function Banner() {
   return html`<div class="banner bad" role="alert">
     <b>${state.status === "lost" ? "The server is gone." : "The server could not be reached."}</b>
     <${Words} as="span" text=${state.problem ?? ""} />
-    <button type="button" disabled=${model.busy.restart || state.can?.restart !== true}
-      title=${state.can?.restart === true ? "" : line(state.can?.restart ?? "")}
-      onClick=${restart}>${state.target?.kind === "url" ? "Connect again" : "Start it again"}</button></div>`;
+    <button type="button" disabled=${model.busy.restart} onClick=${restart}>${state.target?.kind === "url" ? "Connect again" : "Start it again"}</button></div>`;
 }
 
 function Help() {

@@ -54,7 +54,7 @@ function Ran({ call }) {
 }
 
 function Safety({ call }) {
-  const can = model.state.can?.replay_safety;
+  const can = call.can?.replay_safety;
   const found = model.safety[call.id];
   return html`<h2>Replay safety</h2>
     <p class="soft">${can === true ? "Runs every round of this call twice, and once more on a fresh instance, and says what differs." : line(can ?? "", 500)}</p>
