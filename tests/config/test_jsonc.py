@@ -71,6 +71,12 @@ def test_what_is_broken_is_refused_with_its_place(text, problem):
     assert str(refused.value).startswith(problem)
 
 
+@pytest.mark.parametrize("text", ["/* " * 100_000, '["' + '/*a"' * 99_999, '"' + '\\"' * 100_000, "[" + ", " * 100_000])
+def test_what_is_never_closed_is_refused_at_once(text):
+    with pytest.raises(ConfigUnusable):
+        load(text)
+
+
 @given(text=st.text(alphabet='{}[]",:/*\\ \n\rab01-.etrufalsn\ufeff', max_size=60))
 def test_no_text_makes_the_reader_fail_in_another_way(text):
     try:

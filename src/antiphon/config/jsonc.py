@@ -16,10 +16,12 @@ _DEEPEST: Final = 200
 _STRING: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _COMMENT: Final = r"//[^\r\n]*|/\*.*?\*/"
 _SPACE: Final = re.compile(f"[{_BLANK}]*")
-_COMMENTS: Final = re.compile(rf"{_STRING}|({_COMMENT})", re.DOTALL)
-_COMMAS: Final = re.compile(rf"{_STRING}|[\[{{:,][{_BLANK}]*,|(,)(?=[{_BLANK}]*[\]}}])", re.DOTALL)
+_OPEN: Final = r'(?:"|/\*).*'
+"""What is not closed goes to the end of the text, once: it is left to the reader to refuse."""
+_COMMENTS: Final = re.compile(rf"{_STRING}|({_COMMENT})|{_OPEN}", re.DOTALL)
+_COMMAS: Final = re.compile(rf"{_STRING}|[\[{{:,][{_BLANK}]*,|(,)(?=[{_BLANK}]*[\]}}])|{_OPEN}", re.DOTALL)
 """A comma before a closing bracket, if there is a value before it."""
-_BRACKETS: Final = re.compile(rf"{_STRING}|([\[{{])|([\]}}])", re.DOTALL)
+_BRACKETS: Final = re.compile(rf"{_STRING}|([\[{{])|([\]}}])|{_OPEN}", re.DOTALL)
 _BESIDE: Final = re.compile(rf"(?:[ \t]*(?:{_COMMENT}))*", re.DOTALL)
 """The comments that begin on the same line."""
 
