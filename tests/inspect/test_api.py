@@ -198,9 +198,9 @@ async def test_a_call_is_given_up_or_left_for_later(api, tmp_path):
     waiting = tmp_path / later["name"]
     waiting.write_text(later["text"])
     waiting.chmod(0o600)
-    from antiphon.cli.call import _load
+    from antiphon.cli.files import load_call
 
-    target, pending = _load(waiting, None)
+    target, pending = load_call(waiting, None)
     assert (target.text, list(pending.questions)) == (str(TRAVEL), ["trip"])
     assert (await api(f"/api/calls/{call['id']}/cancel", {}))["status"] == "cancelled"
     old = await api.begin(era="2025-11-25")

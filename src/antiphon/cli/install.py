@@ -8,14 +8,14 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
 from antiphon.cli import exit_codes
 from antiphon.cli.files import OWNER_ONLY, replace
 from antiphon.cli.serve import load_server, parse_server
-from antiphon.cli.target import ServerTarget, header_option, read_headers, read_target
+from antiphon.cli.target import ServerTarget, header_option, option_group, read_headers, read_target
 from antiphon.config import jsonc
 from antiphon.config.hosts import HOSTS, HostProgram, entry, user_file
 from antiphon.config.servers import here, read_text, split
@@ -23,25 +23,17 @@ from antiphon.errors import ConfigUnusable
 from antiphon.escaping import visible
 from antiphon.types import JsonObject
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _PASSING: Final = re.compile(r"(archive|builds|environments)-v\d+")
 """The folders in the cache of uv in which it keeps environments that it may remove."""
 _SHARED: Final = 0o644
 
-_OPTIONS: Final = (
+_shared_options: Final = option_group(
     click.option("--in", "host", required=True, type=click.Choice(list(HOSTS)), help="The program to configure."),
     click.option("--user", "scope", flag_value="user", default=True, help="Your own configuration. The default."),
     click.option("--project", "scope", flag_value="project", help="The configuration of the project in this folder."),
     click.option("-y", "--yes", is_flag=True, help="Do not ask."),
 )
-
-
-def _shared_options(function: F) -> F:
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 @click.command("install", epilog=exit_codes.INSTALL_TABLE)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 import click
@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from antiphon import loading
 from antiphon.app import Server
+from antiphon.cli.target import F, option_group
 from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.oauth.urls import UrlRefused, check_endpoint
@@ -33,7 +34,6 @@ from antiphon.transports.protection import RESOURCE
 from antiphon.types import JsonObject
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
-F = TypeVar("F", bound=Callable[..., Any])
 EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- recognised, not bound
 
 
@@ -151,7 +151,7 @@ host_option: Final = click.option("--host", default="127.0.0.1", show_default=Tr
 allow_host_option: Final = click.option(
     "--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all)."
 )
-_HTTP_OPTIONS: Final = (
+http_options: Final = option_group(
     click.option("--http", is_flag=True, help="Serve over HTTP instead of standard streams."),
     host_option,
     port_option(8000),
@@ -180,13 +180,7 @@ _HTTP_OPTIONS: Final = (
     ),
     click.option("--health", is_flag=True, help="Answer /healthz and /readyz, for load balancers."),
 )
-
-
-def http_options(function: F) -> F:
-    """Add the options of what is served over HTTP: ``--http``, and those that an HttpOptions is made of."""
-    for option in reversed(_HTTP_OPTIONS):
-        function = option(function)
-    return function
+"""The options of what is served over HTTP: ``--http``, and those that an HttpOptions is made of."""
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
