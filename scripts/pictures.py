@@ -173,7 +173,7 @@ def shoot_inspect(browser: str, folder: Path) -> None:
         print((IMAGES / name).relative_to(ROOT))
 
     shutil.copy(ROOT / "examples" / "demo.py", folder)
-    command = [sys.executable, "-m", "antiphon", "inspect", "demo.py", "--no-browser", "--no-history", "--port", "0"]
+    command = [sys.executable, "-m", "antiphon", "inspect", "demo.py", "--no-browser", "--port", "0"]
     program = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     try:
         address = next(found.group() for line in program.stderr or () if (found := re.search(r"http://\S+", line)))

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.cli.answering import Respondent, read_answers
 from antiphon.cli.forms import read
+from antiphon.client.results import Pending
 from antiphon.escaping import line, visible
 from antiphon.inbox.locations import read_location
 from antiphon.shapes.form_fields import fields_of
@@ -151,3 +153,27 @@ def test_a_moment_without_an_offset_is_meant_here():
     text = read(field({"type": "string", "format": "date-time"}), "2026-08-01 09:30")
     assert text.startswith("2026-08-01T09:30:00")
     assert text[19] in "+-"
+
+
+# --- answers from a file
+
+
+async def test_a_file_answers_by_key_by_message_and_one_after_the_other(tmp_path):
+    file = tmp_path / "answers.yaml"
+    file.write_text("t.a: {city: Oslo}\nWhich one?: Lisbon\nc: [Kyoto, decline]\n")
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+    def asked(key, message):
+        params = {"mode": "form", "message": message, "requestedSchema": schema}
+        questions = {key: {"method": "elicitation/create", "params": params}}
+        return Pending(method="tools/call", params={"name": "t"}, questions=questions)
+
+    respondent = Respondent(read_answers(file), [], target="a server", file=file)
+    given = [
+        await respondent.answer(asked(key, message), None, ask=False)
+        for key, message in [("a", "?"), ("b", "Which one?"), ("c", "?"), ("c", "?"), ("c", "?"), ("d", "?")]
+    ]
+    cities = [None if each is None else next(iter(each.values())).get("content") for each in given]
+    assert cities == [{"city": "Oslo"}, {"city": "Lisbon"}, {"city": "Kyoto"}, None, None, None]
+    assert given[3] == {"c": {"action": "decline"}}
+    assert given[4:] == [None, None]

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from antiphon.cli import commands
 from antiphon.cli.install import lasting_command
+from antiphon.cli.target import read_target
 from antiphon.config import jsonc
 from antiphon.config.hosts import HOSTS
 
@@ -65,16 +66,15 @@ def expected_entry(home, **more):
 
 def without_entry(after, key):
     """A changed text with the entry taken out by hand: from the comma before its line to its closing brace."""
-    root = jsonc.parse(after)
-    servers = next(member for member in root.members if member.name == key)
-    added = servers.value.members[-1]
+    document = jsonc.Document(after)
+    servers = next(member for member in document.members(document.start) if member.name == key)
+    *others, added = document.members(servers.value)
     assert added.name == "notes"
     start = len(after[: added.start].rstrip())
-    end = added.value.end if added.comma is None else added.comma + 1
+    end = added.end if added.comma is None else added.comma + 1
     text = after[:start] + after[end:]
     if added.comma is None:
-        before = servers.value.members[-2]
-        text = text[: before.comma] + text[before.comma + 1 :]
+        text = text[: others[-1].comma] + text[others[-1].comma + 1 :]
     return text
 
 
@@ -99,14 +99,14 @@ def test_a_real_file_is_the_same_byte_for_byte_apart_from_the_entry(host, layout
     assert done.exit_code == 0, done.output
     after = file.read_bytes()
     kind = {"type": "stdio"} if host in {"claude-code", "vscode"} else {}
-    value = jsonc.parse(after.decode()).value
+    value = jsonc.load(after.decode())
     assert value[HOSTS[host].key].pop("notes") == {**kind, **expected_entry(home)}
     if host == "gemini":  # it had no servers: the section is new as well
         assert value.pop("mcpServers") == {}
         removed = jsonc.without_member(after.decode(), ["mcpServers"])
     else:
         removed = without_entry(after.decode(), HOSTS[host].key)
-    assert value == jsonc.parse(before.decode()).value
+    assert value == jsonc.load(before.decode())
     assert removed.encode() == before
     assert file.with_name(f"{file.name}.antiphon-backup").read_bytes() == before
     assert (b"\n" in after.replace(b"\r\n", b"")) is (layout != "CRLF")
@@ -229,6 +229,18 @@ def test_an_environment_of_uvx_is_not_relied_on():
             lasting_command(words, prefix=cache, uvx=uvx)
 
 
+def test_an_entry_is_named_after_the_file_the_host_or_the_command(home):
+    for text, name in {
+        "notes.py": "notes",
+        "notes.py:app": "notes",
+        "https://mcp.shop.example/mcp": "shop",
+        "https://www.mcp/": "server",
+        f"{sys.executable} -m some.thing --stdio": "some",
+        "env": "env",
+    }.items():
+        assert read_target(text).name == name
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -238,7 +250,6 @@ def test_an_environment_of_uvx_is_not_relied_on():
         (["broken.py", "--in", "cursor"], 1, "NameError: name 'oops' is not defined"),
         (["empty.py", "--in", "cursor"], 2, "empty.py has no Server"),
         (["cursor:notes", "--in", "vscode"], 2, "cursor:notes is an entry of a configuration already"),
-        (["env", "--in", "cursor"], 2, "Name the entry with --name"),
         (["notes.py", "--in", "cursor", "--name", "a b"], 2, "The name 'a b' may have letters, digits, - and _ only"),
         (["notes.py", "--in", "cursor", "--env", "X"], 2, "expected KEY=VALUE, got 'X'"),
         (["notes.py", "--in", "cursor", "--header", "A: b"], 2, "--header can only be used with a URL"),

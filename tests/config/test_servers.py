@@ -119,7 +119,7 @@ def test_what_is_missing_is_named_with_every_place_that_was_looked_at(home):
 def test_a_broken_file_is_named_with_line_and_column(home):
     write("mcp.json", '{\n  "mcpServers": {\n    "notes": {command: 1}\n')
     assert refusal("mcp.json") == (
-        f"{home}/work/shop/mcp.json, line 3, column 15: expected a name in double quotes, or }}, got 'c'"
+        f"{home}/work/shop/mcp.json, line 3, column 15: Expecting property name enclosed in double quotes"
     )
     Path("mcp.json").write_bytes(b"\xff\xfe{\x00}\x00")
     assert refusal("mcp.json") == f"{home}/work/shop/mcp.json is not UTF-8"

@@ -1,6 +1,7 @@
 """A server with everything that the page of `antiphon inspect` shows, and one tool that means harm."""
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -88,6 +89,13 @@ async def harm(ctx: Context) -> str:
         HOSTILE, {"type": "object", "properties": {"value": {"type": "string", "title": HOSTILE}}}, key="ask"
     )
     return f"{HOSTILE} {LONG}"
+
+
+@app.tool
+async def clock(ctx: Context) -> str:
+    """Return another result on every round."""
+    await ctx.confirm("Now?", key="sure")
+    return f"{time.time()}"
 
 
 @app.tool

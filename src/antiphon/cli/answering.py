@@ -1,14 +1,13 @@
 """Answer a server's questions: from a file, else in the terminal, else not at all.
 
-The file is a map in YAML or JSON. Its keys are those of questions, or ``tool.key`` for the questions of one tool. Its
-values are answers as suites have them: see ``antiphon.testing.answer_values``.
+The file is a map in YAML or JSON, with names and answers as suites have them: see ``antiphon.testing.answers``.
 """
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
@@ -17,52 +16,21 @@ from antiphon.client.answers import Answers, Asker, ElicitAnswer, Elicitation, S
 from antiphon.client.results import Pending
 from antiphon.errors import CannotAnswer
 from antiphon.escaping import line
-from antiphon.testing.answer_values import response_to
-from antiphon.testing.answers import request_of
-from antiphon.types import Accepted, Cancelled, Declined, Implementation, JsonObject, Root, Sample
+from antiphon.testing.answer_values import AnswerUnfit
+from antiphon.testing.answers import AnswerUnscripted, Script
+from antiphon.types import Implementation, JsonObject, Root, Sample
 
 if TYPE_CHECKING:
     from antiphon.cli.terminal import Terminal
 
-
-class AnswerFile:
-    """The answers of one file, and which of them were used."""
-
-    def __init__(self, entries: Mapping[str, object], place: str = "") -> None:
-        self._entries = entries
-        self._place = place
-        self._used: set[str] = set()
-
-    @property
-    def unused(self) -> list[str]:
-        return [name for name in self._entries if name not in self._used]
-
-    def has(self, tool: str, key: str) -> bool:
-        return self._name(tool, key) is not None
-
-    def elicit(self, question: Elicitation) -> ElicitAnswer:
-        response = self._response(question)
-        if response["action"] == "accept":
-            return Accepted(response.get("content"))
-        return Declined() if response["action"] == "decline" else Cancelled()
-
-    def sample(self, request: SampleRequest) -> Sample:
-        return msgspec.convert(self._response(request), Sample)
-
-    def _response(self, question: Elicitation | SampleRequest) -> JsonObject:
-        name = self._name(question.tool, question.key)
-        assert name is not None
-        self._used.add(name)
-        try:
-            return response_to(question.key, request_of(question), self._entries[name])
-        except CannotAnswer as fault:
-            raise CannotAnswer(f"{fault} ({self._place})", key=question.key) from None
-
-    def _name(self, tool: str, key: str) -> str | None:
-        return next((name for name in (f"{tool}.{key}", key) if name in self._entries), None)
+A = TypeVar("A", bound=Elicitation | SampleRequest)
+T = TypeVar("T")
 
 
-def read_answers(path: Path) -> AnswerFile:
+def read_answers(path: Path | None) -> Script:
+    """Return the answers in a file; none without one."""
+    if path is None:
+        return Script()
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
@@ -76,71 +44,88 @@ def read_answers(path: Path) -> AnswerFile:
         entries = {}
     if type(entries) is not dict or not all(isinstance(name, str) for name in entries):
         raise click.UsageError(f"{path} must be a map from the keys of questions (strings) to answers")
-    return AnswerFile(entries, str(path))
+    return Script(entries, called=str(path))
 
 
 class Respondent:
     """The handlers of a client on the command line. A question without an answer fails: it is never accepted.
 
-    ``hide`` clears the terminal for a question. ``waits`` says whether the call can wait for its answer in a file.
+    ``file`` is where the answers of the script were read. ``hide`` clears the terminal for a question. ``waits`` says
+    whether the call can wait for its answer in a file.
     """
 
     def __init__(
         self,
-        answers: AnswerFile,
+        script: Script,
         roots: list[Root],
         *,
         target: str,
-        hide: Callable[[], None],
-        waits: Callable[[], bool],
+        file: Path | None = None,
+        hide: Callable[[], None] = lambda: None,
+        waits: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._answers = answers
+        scripted = script.handlers()
+        assert "elicit" in scripted
+        assert "sample" in scripted
+        self._elicit, self._sample = scripted["elicit"], scripted["sample"]
+        """The answers of the script; a page to open is answered as a form is."""
         self._target = target
+        self._file = file
         self._hide = hide
         self._waits = waits
+        self._asks = True
         self._terminal_is_free = asyncio.Lock()
         self._terminal: Terminal | None = None
         self.roots = roots or None
         self._handlers = Answers(elicit=self.elicit, elicit_url=self.elicit_url, sample=self.sample, roots=self.roots)
 
     async def elicit(self, question: Elicitation) -> ElicitAnswer:
-        if self._answers.has(question.tool, question.key):
-            return self._answers.elicit(question)
-        async with self._terminal_is_free:
-            return await self._terminal_for(question).form(question)
+        return await self._answer(self._elicit, question, lambda: self._terminal_for(question).form(question))
 
     async def elicit_url(self, question: Elicitation) -> ElicitAnswer:
-        if self._answers.has(question.tool, question.key):
-            answer = self._answers.elicit(question)
-            if answer.action == "accept":
-                click.echo(f"Open this URL: {line(question.url or '')}", err=True)
-            return answer
-        async with self._terminal_is_free:
-            return await self._terminal_for(question).url(question)
+        return await self._answer(self._open, question, lambda: self._terminal_for(question).url(question))
 
     async def sample(self, request: SampleRequest) -> Sample | str:
-        if self._answers.has(request.tool, request.key):
-            return self._answers.sample(request)
+        return await self._answer(self._sample, request, lambda: self._no_model(request))
+
+    async def answer(self, pending: Pending, server: Implementation | None, *, ask: bool = True) -> JsonObject | None:
+        """Return the responses to the questions of a waiting call; without ``ask``, None if the file lacks one."""
+        name = pending.params.get("uri" if pending.method == "resources/read" else "name", pending.method)
+        asker = Asker(server, str(name), pending.round)
+        if not ask and not all(map(self._handlers.has, pending.questions.values())):
+            return None
+        self._asks = ask
+        try:
+            return {key: await self._handlers.answer(key, request, asker) for key, request in pending.questions.items()}
+        except AnswerUnscripted:
+            return None
+        finally:
+            self._asks = True
+
+    async def _answer(self, scripted: Callable[[A], Awaitable[T]], question: A, ask: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await scripted(question)
+        except AnswerUnfit as fault:
+            raise CannotAnswer(f"{fault} ({self._file})", key=question.key) from None
+        except AnswerUnscripted:
+            if not self._asks:
+                raise
         async with self._terminal_is_free:
-            self._opened_terminal().sample(request)
+            return await ask()
+
+    async def _open(self, question: Elicitation) -> ElicitAnswer:
+        answer = await self._elicit(question)
+        if answer.action == "accept":
+            click.echo(f"Open this URL: {line(question.url or '')}", err=True)
+        return answer
+
+    async def _no_model(self, request: SampleRequest) -> Sample:
+        self._opened_terminal().sample(request)
         raise CannotAnswer(
             f"Cannot answer {request.key!r}: the server asks for a model.\n"
             f"Pass its text with --answers FILE, as in  {request.key}: the text",
             key=request.key,
         )
-
-    def knows(self, pending: Pending) -> bool:
-        """Whether every question can be answered without a person."""
-        tool = _asker(pending, None).tool
-        return all(
-            self.roots is not None if request["method"] == "roots/list" else self._answers.has(tool, key)
-            for key, request in pending.questions.items()
-        )
-
-    async def answer(self, pending: Pending, server: Implementation | None) -> JsonObject:
-        """Return the responses to the questions of a waiting call."""
-        asker = _asker(pending, server)
-        return {key: await self._handlers.answer(key, request, asker) for key, request in pending.questions.items()}
 
     def _terminal_for(self, question: Elicitation) -> "Terminal":
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -154,11 +139,6 @@ class Respondent:
 
             self._terminal = Terminal(self._target)
         return self._terminal
-
-
-def _asker(pending: Pending, server: Implementation | None) -> Asker:
-    name = pending.params.get("uri" if pending.method == "resources/read" else "name", pending.method)
-    return Asker(server, str(name), pending.round)
 
 
 def _no_terminal(question: Elicitation, *, waits: bool) -> str:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import click
 
@@ -15,9 +14,9 @@ from antiphon.app import Server
 from antiphon.bridge.connections import connector
 from antiphon.bridge.upstream import Upstream
 from antiphon.cli.login import auth_for
-from antiphon.cli.serve import ListenAddress, endpoint_options, http_options, refuse_http_options, serve_here
+from antiphon.cli.serve import HttpOptions, http_options, refuse_http_options, serve_here
 from antiphon.cli.stores import open_store
-from antiphon.cli.target import ServerTarget, header_option, read_headers, read_targets
+from antiphon.cli.target import ServerTarget, era_option, header_option, read_headers, read_targets
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9-]+")
 @click.command("bridge")
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @header_option
-@click.option("--era", default="auto", metavar="ERA", help="The protocol to the server: auto, legacy, or a revision.")
+@era_option
 @click.option("--redis", metavar="URL", help="Share waiting calls and sessions with other instances.")
 @click.option(
     "--record",
@@ -58,10 +57,7 @@ def bridge_command(
     record: Path | None,
     inbox: str | None,
     http: bool,
-    host: str,
-    port: int,
-    path: str,
-    **serving: Any,
+    **served: Any,
 ) -> None:
     """Serve the server at TARGET to any client, old or new.
 
@@ -86,8 +82,8 @@ def bridge_command(
         connect = _connector(target, read_headers(header, target), era, file)
         server.add_mount(Upstream(prefix, connect, server, label=prefix or target.text))
     if http:
-        address = ListenAddress(host=host, port=port, path=path)
-        serve_here(server, endpoint_options(address, **serving), address)
+        options = HttpOptions(**served)
+        serve_here(server, options.of_endpoint(), options.address)
     else:
         if os.isatty(0):
             click.echo("Serving on standard streams. Pass --http to serve over HTTP.", err=True)
@@ -104,24 +100,13 @@ def named_targets(texts: tuple[str, ...]) -> dict[str, ServerTarget]:
             raise click.UsageError(f"{match[2]} has several servers, which have names: leave out {match[1]}=")
         alone = len(texts) == len(read) == 1
         for own, target in read.items():
-            name = match[1] if match else "" if alone else _UNFIT.sub("-", own)[:32] or _name(target)
+            name = match[1] if match else "" if alone else _UNFIT.sub("-", own or target.name)[:32]
             if name in found:
                 raise click.UsageError(f"Two servers are called {name!r}: name them, as in {name}2={text!r}")
             found[name] = target
     if not found:
         raise click.UsageError(f"{', '.join(texts)} has no servers")
     return found
-
-
-def _name(target: ServerTarget) -> str:
-    """A prefix out of the address or the command of a server."""
-    if target.command is None:
-        host = urlsplit(target.text).hostname or ""
-        stem = host.removeprefix("www.").removeprefix("mcp.").partition(".")[0]
-    else:
-        words = [word for word in target.command if not word.startswith("-")]
-        stem = Path(words[-1] if len(words) > 1 else words[0]).stem
-    return _UNFIT.sub("-", stem).strip("-")[:32] or "server"
 
 
 def _connector(target: ServerTarget, headers: dict[str, str], era: str, record: Path | None) -> Callable[[], Link]:

@@ -2,32 +2,78 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
+from antiphon import __version__, eras
 from antiphon.cli import exit_codes
+from antiphon.cli.answering import Respondent, read_answers
 from antiphon.cli.arguments import meant, prompt_arguments, read_argument, read_json, template_arguments, tool_arguments
-from antiphon.cli.files import replace
-from antiphon.cli.output import Listing, Result, listed, show, show_listing
-from antiphon.cli.target import CallOptions, CommandClient, ServerTarget, read_headers, read_target, shared_options
+from antiphon.cli.files import KEYS, check_new, keep_call, load_call, save_call, with_key
+from antiphon.cli.login import auth_for
+from antiphon.cli.output import Listing, ProgressBar, Result, listed, show, show_listing
+from antiphon.cli.target import (
+    ServerTarget,
+    era_option,
+    header_option,
+    option_group,
+    read_headers,
+    read_target,
+    timeout_option,
+)
 from antiphon.client.client import Client
 from antiphon.client.results import Complete, InputNeeded, Pending
 from antiphon.errors import CannotAnswer, Refused
-from antiphon.escaping import counted, line, visible_json
+from antiphon.escaping import compact, duration, line
 from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
 from antiphon.rounds.token import generate_key
-from antiphon.types import JsonObject, Prompt, Tool
+from antiphon.testing.report.conversation import Step, conversation
+from antiphon.testing.transcript import Recorded, turn_of
+from antiphon.transports.link import Link, OnNotification
+from antiphon.types import JsonObject, Prompt, Root, Tool
 from antiphon.uri import Template, is_template
+from antiphon.wire.revisions import METHODS, PROGRESS_TOKEN, REVISION
 
 Offer = TypeVar("Offer", Tool, Prompt)
 
-_KEYS: Final = "ANTIPHON_KEYS"
-_OTHERS: Final = 0o077
-"""The file permissions of users other than the owner."""
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER: Final = click.Path(exists=True, file_okay=False, writable=True, path_type=Path)
+
+_shared_options: Final = option_group(
+    click.option("--answers", metavar="FILE", type=_FILE, help="Answers to the server's questions, in YAML or JSON."),
+    click.option(
+        "--pending",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Do not ask: write the waiting call to FILE.",
+    ),
+    click.option("--root", metavar="PATH", multiple=True, type=click.Path(exists=True), help="A root for the server."),
+    header_option,
+    timeout_option,
+    click.option("--output", type=click.Choice(["text", "json"]), default="text", help="json: the result unchanged."),
+    click.option("--save", metavar="FOLDER", type=_FOLDER, default=".", help="The folder for images and audio."),
+    click.option("-v", "--verbose", is_flag=True, help="Print each round, with its times."),
+)
+
+
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of those options, and the target."""
+
+    target: ServerTarget
+    headers: Mapping[str, str]
+    answers: Path | None
+    pending: Path | None
+    root: tuple[str, ...]
+    timeout: float
+    output: str
+    save: Path
+    verbose: bool
+    era: str = "auto"
 
 
 @click.command("call", epilog=exit_codes.CALL_TABLE)
@@ -37,10 +83,8 @@ _OTHERS: Final = 0o077
 @click.option("--json", "json_", metavar="OBJECT", help="The arguments as JSON; KEY=VALUE overrides it.")
 @click.option("--prompt", "kind", flag_value="prompt", help="NAME is a prompt.")
 @click.option("--resource", "kind", flag_value="resource", help="NAME is the URI of a resource, or a template.")
-@click.option(
-    "--era", metavar="ERA", default="auto", show_default=True, help="The protocol: auto, legacy, or a revision."
-)
-@shared_options
+@era_option
+@_shared_options
 @click.pass_context
 def call_command(
     ctx: click.Context,
@@ -72,20 +116,20 @@ def call_command(
         raise click.UsageError("--prompt, --resource and --json need a NAME to call")
     server = read_target(target)
     if options["pending"] is not None:
-        server = _with_key(server, None if os.environ.get(_KEYS) else generate_key(os.urandom(32)))
+        server = with_key(server, None if os.environ.get(KEYS) else generate_key(os.urandom(32)))
     settings = CallOptions(target=server, headers=read_headers(header, server), **options)
     base = {} if json_ is None else read_json(json_)
     for word in words:
         read_argument(word)
     if settings.pending is not None:
-        _check_new(settings.pending)
+        check_new(settings.pending)
     if name is None:
         show_listing(exit_codes.run(_list(settings)), settings.output)
         return
     outcome = exit_codes.run(_call(settings, kind or "tool", name, words, base))
     if isinstance(outcome, Pending):
         assert settings.pending is not None
-        ctx.exit(_keep(settings.pending, server, outcome))
+        ctx.exit(keep_call(settings.pending, server, outcome))
     if show(outcome, name=name, output=settings.output, folder=settings.save):
         ctx.exit(exit_codes.TOOL_ERROR)
 
@@ -93,7 +137,7 @@ def call_command(
 @click.command("resume", epilog=exit_codes.CALL_TABLE)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--target", metavar="TARGET", help="The server, if it is not where the file says.")
-@shared_options
+@_shared_options
 @click.pass_context
 def resume_command(
     ctx: click.Context, /, *, file: Path, target: str | None, header: tuple[str, ...], **options: Any
@@ -108,14 +152,14 @@ def resume_command(
     antiphon resume waiting.json
     antiphon resume waiting.json --answers yes.yaml --pending next.json
     """
-    server, pending = _load(file, target)
+    server, pending = load_call(file, target)
     settings = CallOptions(target=server, headers=read_headers(header, server), **options)
     kept = settings.pending or file
     if kept.resolve() != file.resolve():
-        _check_new(kept)
+        check_new(kept)
     outcome = exit_codes.run(_resume(settings, file, pending))
     if isinstance(outcome, Pending):
-        code = _keep(kept, server, outcome)
+        code = keep_call(kept, server, outcome)
         if kept.resolve() != file.resolve():
             file.unlink(missing_ok=True)
         ctx.exit(code)
@@ -166,12 +210,12 @@ async def _resume(options: CallOptions, file: Path, pending: Pending) -> Result 
             caller,
             pending,
             ask=lambda waits: options.pending is None or waits is pending,
-            keep=lambda waits: _save(file, options.target, waits),
+            keep=lambda waits: save_call(file, options.target, waits),
         )
 
 
 async def _continue(
-    caller: CommandClient, pending: Pending, *, ask: Callable[[Pending], bool], keep: Callable[[Pending], None]
+    caller: "CommandClient", pending: Pending, *, ask: Callable[[Pending], bool], keep: Callable[[Pending], None]
 ) -> Result | Pending:
     """Return the result, or the first round that ``ask`` refuses and the file of answers does not answer.
 
@@ -180,9 +224,9 @@ async def _continue(
     pause = FIRST_PAUSE
     while True:
         if pending.questions:
-            if not caller.respondent.knows(pending) and not ask(pending):
+            responses = await caller.respondent.answer(pending, caller.client.server, ask=ask(pending))
+            if responses is None:
                 return pending
-            responses = await caller.respondent.answer(pending, caller.client.server)
         else:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
@@ -232,97 +276,132 @@ def _uri(name: str, words: tuple[str, ...], base: JsonObject) -> str:
     return template.expand(**template_arguments(words, base, template.variables))
 
 
-# --- files of waiting calls ---------------------------------------------------------------------------------------
+# --- the client ---------------------------------------------------------------------------------------------------
 
 
-class _KeptQuestion(msgspec.Struct):
-    method: str
-    params: JsonObject = {}
+class CommandClient:
+    """A client that answers from a file or a terminal, shows progress, and prints each round if that is wanted.
 
+    ``auto``: whether it answers by itself, or raises InputNeeded.
+    """
 
-class WaitingCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call that waits for answers, as it is kept in a file."""
-
-    target: str
-    pending: JsonObject
-    cwd: str | None = None
-    """The folder that a command is started in."""
-    key: str | None = None
-    """The key that was made for a command, which without one has another each time it is started."""
-
-    def call(self) -> Pending:
-        call = Pending.from_json(msgspec.json.encode(self.pending))
-        msgspec.convert(call.questions, dict[str, _KeptQuestion])
-        return call
-
-
-def _check_new(path: Path) -> None:
-    """Raise a usage error if a waiting call could not be written here, before anything is called."""
-    folder = path.absolute().parent
-    if path.exists():
-        raise click.UsageError(f"{path} exists: resume the call that waits there, or choose another file")
-    if not folder.is_dir():
-        raise click.UsageError(f"There is no folder {folder}")
-    if not os.access(folder, os.W_OK):
-        raise click.UsageError(f"Cannot write to {folder}")
-
-
-def _keep(path: Path, target: ServerTarget, pending: Pending) -> int:
-    """Save a waiting call, print its questions, and return the exit code."""
-    _save(path, target, pending)
-    click.echo(f"The call waits in {path} for {counted(len(pending.questions), 'answer')}:", err=True)
-    for key, request in pending.questions.items():
-        message = (request.get("params") or {}).get("message") or request.get("method")
-        click.echo(f"  {line(key)}: {line(str(message))}", err=True)
-    click.echo(f"Continue with  antiphon resume {path}", err=True)
-    return exit_codes.WAITING
-
-
-def _save(path: Path, target: ServerTarget, pending: Pending) -> None:
-    """Write the file, completely or not at all, readable by the owner only: its token is a bearer credential."""
-    waiting = WaitingCall(
-        target=target.source or target.text,
-        cwd=target.folder,
-        key=target.key,
-        pending=msgspec.to_builtins(pending),
-    )
-    path = path.absolute()
-    try:
-        replace(path, f"{visible_json(waiting)}\n".encode())
-    except OSError as fault:
-        raise exit_codes.Failed(f"Cannot write the waiting call to {path}: {fault.strerror}") from None
-
-
-def _load(path: Path, target: str | None) -> tuple[ServerTarget, Pending]:
-    """Return the call that waits in a file, and its server: ``target``, else the one in the file."""
-    try:
-        waiting = msgspec.json.decode(path.read_bytes(), type=WaitingCall)
-        pending = waiting.call()
-    except OSError as fault:
-        raise click.UsageError(f"Cannot read {path}: {fault.strerror}") from None
-    except (msgspec.MsgspecError, ValueError) as fault:
-        raise click.UsageError(f"{path} holds no waiting call: {fault}") from None
-    if target is not None:
-        return _with_key(read_target(target), waiting.key), pending
-    server = _with_key(read_target(waiting.target, waiting.cwd), waiting.key)
-    if server.command is not None and not _is_ours(path):
-        raise click.UsageError(
-            f"{path} starts the command {waiting.target!r}, but other users may have written it:"
-            " name the server with --target, or chmod 600 the file if you trust it"
+    def __init__(self, options: CallOptions, *, auto: bool) -> None:
+        self._verbose = options.verbose
+        self._answers = read_answers(options.answers)
+        self._progress = ProgressBar()
+        roots = [Root(Path(place).resolve().as_uri(), Path(place).resolve().name) for place in options.root]
+        self.respondent = Respondent(
+            self._answers,
+            roots,
+            target=options.target.text,
+            file=options.answers,
+            hide=self._progress.hide,
+            waits=self.waits,
         )
-    return server, pending
+        try:
+            self.client = self._client(options, auto=auto)
+        except (ValueError, TypeError) as fault:
+            raise click.UsageError(str(fault)) from None
+
+    def waits(self) -> bool:
+        """Whether a call can wait for answers in a file: not in an earlier revision, which asks in the middle of it."""
+        return self.client.protocol_version == REVISION
+
+    def tell(self, text: str) -> None:
+        """Print a message if --verbose was given."""
+        if self._verbose:
+            self._progress.hide()
+            click.echo(text, err=True)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Client, None]:
+        try:
+            async with self.client as client:
+                yield client
+        finally:
+            self._progress.hide()
+            if self._answers.unused:
+                self.tell(f"Unused answers: {', '.join(map(line, self._answers.unused))}")
+
+    def _client(self, options: CallOptions, *, auto: bool) -> Client:
+        target, respondent = options.target, self.respondent
+        auth = auth_for(target.target, options.headers)
+        link = eras.connect(
+            target.target,
+            headers=options.headers,
+            auth=None if auth is None else auth.for_server(target.text, era=options.era),
+            env={**os.environ, **target.env},
+            cwd=target.folder,
+            era=options.era,
+            versions=target.versions,
+        )
+        return Client(
+            ObservedLink(link, tell=self.tell, report=self._progress.report),
+            elicit=respondent.elicit,
+            elicit_url=respondent.elicit_url,
+            sample=respondent.sample,
+            roots=respondent.roots,
+            auto=auto,
+            timeout=options.timeout,
+            name="antiphon-call",
+            version=__version__,
+            on_log=self._log if options.verbose else None,
+        )
+
+    def _log(self, level: object, data: object, logger: object) -> None:
+        about = f" {line(str(logger))}" if logger else ""
+        text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
+        self.tell(f"  {line(str(level))}{about}: {line(text)}")
 
 
-def _with_key(server: ServerTarget, key: str | None) -> ServerTarget:
-    """Return a target whose command gets a key for its tokens, unless its configuration has one."""
-    if server.command is None or key is None or _KEYS in server.env:
-        return server
-    return msgspec.structs.replace(server, key=key, env={**server.env, _KEYS: key})
+# --- the rounds ---------------------------------------------------------------------------------------------------
+
+_LONGEST: Final = 300
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether only this user can have written the file."""
-    if os.name == "nt":
-        return True
-    found = path.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
+class ObservedLink(Recorded):
+    """A Link around another: tells what is sent and received, and asks for progress and passes it to ``report``."""
+
+    def __init__(self, link: Link, *, tell: Callable[[str], None], report: Callable[[Any, Any, Any], None]) -> None:
+        super().__init__(link)
+        self._tell = tell
+        self._report = report
+
+    async def request(
+        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
+    ) -> JsonObject:
+        if METHODS[message["method"]].asks:
+            message, on_notification = self._with_progress(message, on_notification)
+        before = len(conversation(self.turns))
+        sent = [step for step in conversation([*self.turns, turn_of(message, {})])[before:] if step.hearer == "server"]
+        for step in sent:
+            self._tell(_told(step))
+        try:
+            return await super().request(message, headers=headers, on_notification=on_notification)
+        finally:
+            for step in conversation(self.turns)[before + len(sent) :]:
+                self._tell(_told(step))
+
+    def _with_progress(self, message: JsonObject, forward: OnNotification | None) -> tuple[JsonObject, OnNotification]:
+        params: JsonObject = message["params"]
+        params = {**params, "_meta": {**params["_meta"], PROGRESS_TOKEN: message["id"]}}
+
+        async def hear(notification: JsonObject) -> None:
+            progress: Any = notification.get("params") or {}
+            if notification["method"] == "notifications/progress":
+                self._report(progress.get("progress"), progress.get("total"), progress.get("message"))
+            elif forward is not None and (more := forward(notification)) is not None:
+                await more
+
+        return {**message, "params": params}, hear
+
+
+def _told(step: Step) -> str:
+    """Return a step on one line. The result itself is printed when the call is done."""
+    told = line(step.title)
+    if step.kind != "result":
+        told += f": {line(step.text)}" if step.text else ""
+        told += "" if step.data is msgspec.UNSET else f" {line(compact(step.data))}"
+    told = told if len(told) <= _LONGEST else f"{told[: _LONGEST - 3]}..."
+    arrow = "←" if step.speaker == "server" else "→"
+    return f"{arrow} {told}" + ("" if step.seconds is None else f", {duration(step.seconds)}")

@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from antiphon.cli import exit_codes
-from antiphon.cli.answering import AnswerFile, Respondent, read_answers
+from antiphon.cli.answering import Respondent, read_answers
 from antiphon.cli.output import escape_unencodable, show
-from antiphon.cli.stores import open_store
+from antiphon.cli.stores import open_store, store_option
 from antiphon.client.inbox import Inbox
 from antiphon.client.results import Pending
 from antiphon.errors import CallTimeout
@@ -23,31 +23,18 @@ from antiphon.stores.store import Store
 from antiphon.types import Implementation, JsonObject
 from antiphon.wire.revisions import METHODS
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _LETTERS: Final = 2000
 
 
-def _store_option(function: F) -> F:
-    return click.option(
-        "--store",
-        metavar="STORE",
-        envvar="ANTIPHON_STORE",
-        help="redis://HOST:PORT/0, or the path of an SQLite file. Default: the variable ANTIPHON_STORE.",
-    )(function)
-
-
-def _output_option(function: F) -> F:
-    kinds = click.Choice(["text", "json"])
-    return click.option("--output", type=kinds, default="text", show_default=True, help="How to print it.")(function)
-
-
-def _by_option(function: F) -> F:
-    return click.option("--by", metavar="NAME", help="Who answers. Default: your user name here.")(function)
+_output_option: Final = click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print it."
+)
+_by_option: Final = click.option("--by", metavar="NAME", help="Who answers. Default: your user name here.")
 
 
 @click.group("inbox", invoke_without_command=True, epilog=exit_codes.INBOX_TABLE)
-@_store_option
+@store_option
 @click.pass_context
 def inbox_command(ctx: click.Context, *, store: str | None) -> None:
     """List and answer the calls that wait for a person.
@@ -66,7 +53,7 @@ def inbox_command(ctx: click.Context, *, store: str | None) -> None:
 
 
 @inbox_command.command("list", epilog=exit_codes.INBOX_TABLE)
-@_store_option
+@store_option
 @_output_option
 @click.pass_context
 def list_command(ctx: click.Context, *, store: str | None, output: str) -> None:
@@ -84,7 +71,7 @@ def list_command(ctx: click.Context, *, store: str | None, output: str) -> None:
 
 @inbox_command.command("show", epilog=exit_codes.INBOX_TABLE)
 @click.argument("ticket")
-@_store_option
+@store_option
 @_output_option
 @click.pass_context
 def show_command(ctx: click.Context, *, ticket: str, store: str | None, output: str) -> None:
@@ -115,7 +102,7 @@ def show_command(ctx: click.Context, *, ticket: str, store: str | None, output: 
 
 @inbox_command.command("answer", epilog=exit_codes.INBOX_TABLE)
 @click.argument("ticket")
-@_store_option
+@store_option
 @_by_option
 @click.option(
     "--answers",
@@ -126,15 +113,15 @@ def show_command(ctx: click.Context, *, ticket: str, store: str | None, output: 
 @click.pass_context
 def answer_command(ctx: click.Context, *, ticket: str, store: str | None, by: str | None, answers: Path | None) -> None:
     """Answer the questions of a call: here in the terminal, or from a file."""
-    given = AnswerFile({}) if answers is None else read_answers(answers)
+    given = read_answers(answers)
 
     async def answer(inbox: Inbox) -> Row:
         row = await inbox.rows.get(ticket)
         if row.status != "waiting":
             return await _record(inbox, row, {}, by)  # which says why not, before anything is asked
-        respondent = Respondent(given, [], target=row.server, hide=lambda: None, waits=lambda: False)
+        respondent = Respondent(given, [], target=row.server, file=answers)
         server = Implementation(row.server, "") if row.server else None
-        return await _record(inbox, row, await respondent.answer(_pending(row), server), by)
+        return await _record(inbox, row, await respondent.answer(_pending(row), server) or {}, by)
 
     _run(ctx, store, answer)
     click.echo(f"Answered {ticket}", err=True)
@@ -142,7 +129,7 @@ def answer_command(ctx: click.Context, *, ticket: str, store: str | None, by: st
 
 @inbox_command.command("decline", epilog=exit_codes.INBOX_TABLE)
 @click.argument("ticket")
-@_store_option
+@store_option
 @_by_option
 @click.pass_context
 def decline_command(ctx: click.Context, *, ticket: str, store: str | None, by: str | None) -> None:
@@ -160,7 +147,7 @@ def decline_command(ctx: click.Context, *, ticket: str, store: str | None, by: s
 
 @inbox_command.command("result", epilog=exit_codes.INBOX_TABLE)
 @click.argument("ticket")
-@_store_option
+@store_option
 @_output_option
 @click.option("--timeout", metavar="SECONDS", type=float, help="How long to wait for the answers. Default: no limit.")
 @click.option("--save", metavar="FOLDER", type=click.Path(path_type=Path), default=".", help="Where images are saved.")

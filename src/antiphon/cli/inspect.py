@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import secrets
 import webbrowser
 from getpass import getuser
@@ -12,61 +11,29 @@ from typing import Any
 import click
 
 from antiphon.cli.login import auth_for
-from antiphon.cli.serve import ListenAddress, listen
-from antiphon.cli.target import ServerTarget, header_option, read_headers, read_target
+from antiphon.cli.serve import ListenAddress, allow_host_option, host_option, listen, port_option
+from antiphon.cli.stores import open_store, store_option
+from antiphon.cli.target import era_option, header_option, read_headers, read_target, timeout_option
+from antiphon.client.inbox import Inbox
+from antiphon.inspect.app import InspectApp
+from antiphon.inspect.inspector import Inspector
+from antiphon.inspect.instance import Spot
+from antiphon.testing.servers import shared_key
+from antiphon.transports.serve import run
 
 
 @click.command("inspect")
 @click.argument("target")
-@click.option(
-    "--port",
-    metavar="N",
-    type=click.IntRange(0, 65535),
-    default=6280,
-    show_default=True,
-    help="The port of the page; 0 for any free port.",
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--allow-host", multiple=True, metavar="HOST", help="Also serve requests for this Host (* for all).")
+@port_option(6280)
+@host_option
+@allow_host_option
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
-@click.option(
-    "--era", metavar="ERA", default="auto", show_default=True, help="The protocol: auto, legacy, or a revision."
-)
+@era_option
 @header_option
-@click.option(
-    "--timeout",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="The server's time for a call.",
-)
-@click.option(
-    "--history",
-    metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where calls are remembered; default: a folder of your state directory.",
-)
-@click.option("--no-history", is_flag=True, help="Remember no calls.")
-@click.option(
-    "--store",
-    metavar="STORE",
-    envvar="ANTIPHON_STORE",
-    help="The store of an inbox, to show it as well: redis://HOST:PORT/0, or the path of an SQLite file.",
-)
+@timeout_option
+@store_option
 def inspect_command(
-    *,
-    target: str,
-    port: int,
-    host: str,
-    allow_host: tuple[str, ...],
-    no_browser: bool,
-    era: str,
-    header: tuple[str, ...],
-    timeout: float,
-    history: Path | None,
-    no_history: bool,
-    store: str | None,
+    *, target: str, port: int, host: str, allow_host: tuple[str, ...], no_browser: bool, **about: Any
 ) -> None:
     """Look at the conversations of the server at TARGET, round by round, in a browser.
 
@@ -78,31 +45,10 @@ def inspect_command(
     antiphon inspect "npx some-server"
     antiphon inspect https://mcp.example.com/mcp --header 'Authorization: Bearer ...'
     """
-    from antiphon.cli.stores import open_store
-    from antiphon.client.inbox import Inbox
-    from antiphon.client.keeps import File, state_folder
-    from antiphon.inspect.app import InspectApp
-    from antiphon.inspect.inspector import Inspector
-    from antiphon.transports.serve import run
-
-    server = read_target(target)
-    headers = read_headers(header, server)
+    inspector = _inspector(target, **about)
     address = ListenAddress(host=host, port=port, path="/")
-    auth = auth_for(server.target, headers)
-    try:
-        inspector = Inspector(
-            _spot(server, target, headers, timeout),
-            era=era,
-            auth=None if auth is None else auth.for_server(server.text, era=era),
-            history=None if no_history else File(history or state_folder() / "antiphon" / "inspect"),
-            inbox=None if not store else Inbox(open_store(store)),
-        )
-    except (ValueError, TypeError) as fault:
-        raise click.UsageError(str(fault)) from None
-    if address.is_everywhere and not allow_host:
-        click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
     secret = secrets.token_urlsafe(32)
-    app = InspectApp(inspector, secret=secret, hosts=[*address.names, *allow_host], user=getuser())
+    app = InspectApp(inspector, secret=secret, hosts=address.allowed(*allow_host), user=getuser())
     sockets = listen(address)
     url = f"{address.url(sockets)}#key={secret}"
     tasks: list[asyncio.Task[None]] = []
@@ -116,20 +62,29 @@ def inspect_command(
     run(app, sockets=sockets, log_level=logging.WARNING, started=started, stopping=app.close)
 
 
-def _spot(server: ServerTarget, text: str, headers: dict[str, str], timeout: float) -> Any:
-    from antiphon.inspect.instance import Spot
-    from antiphon.testing.servers import shared_key
-
+def _inspector(target: str, *, era: str, header: tuple[str, ...], timeout: float, store: str | None) -> Inspector:
+    server = read_target(target)
+    headers = read_headers(header, server)
+    auth = auth_for(server.target, headers)
     # A server that we start gets a key, so that its tokens can be opened, and a fresh instance takes them.
-    is_file = server.command is not None and bool(server.versions)
-    return Spot(
+    is_started = server.command is not None
+    spot = Spot(
         target=server.target,
         text=server.text,
-        label=text,
-        file=server.text if is_file else None,
-        folder=server.folder or (os.getcwd() if server.command is not None else None),  # noqa: PTH109 -- a text
+        label=target,
+        file=server.text if is_started and server.versions else None,
+        folder=server.folder or (str(Path.cwd()) if is_started else None),
         headers=headers,
-        env={} if server.command is None else {**shared_key(), **server.env},
+        env={**shared_key(), **server.env} if is_started else {},
         versions=server.versions,
         timeout=timeout,
     )
+    try:
+        return Inspector(
+            spot,
+            era=era,
+            auth=None if auth is None else auth.for_server(server.text, era=era),
+            inbox=None if not store else Inbox(open_store(store)),
+        )
+    except (ValueError, TypeError) as fault:
+        raise click.UsageError(str(fault)) from None

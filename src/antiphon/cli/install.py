@@ -8,15 +8,14 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from typing import Final
 
 import click
 
 from antiphon.cli import exit_codes
 from antiphon.cli.files import OWNER_ONLY, replace
 from antiphon.cli.serve import load_server, parse_server
-from antiphon.cli.target import ServerTarget, header_option, read_headers, read_target
+from antiphon.cli.target import ServerTarget, header_option, option_group, read_headers, read_target
 from antiphon.config import jsonc
 from antiphon.config.hosts import HOSTS, HostProgram, entry, user_file
 from antiphon.config.servers import here, read_text, split
@@ -24,14 +23,12 @@ from antiphon.errors import ConfigUnusable
 from antiphon.escaping import visible
 from antiphon.types import JsonObject
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _PASSING: Final = re.compile(r"(archive|builds|environments)-v\d+")
 """The folders in the cache of uv in which it keeps environments that it may remove."""
 _SHARED: Final = 0o644
 
-_OPTIONS: Final = (
+_shared_options: Final = option_group(
     click.option("--in", "host", required=True, type=click.Choice(list(HOSTS)), help="The program to configure."),
     click.option("--user", "scope", flag_value="user", default=True, help="Your own configuration. The default."),
     click.option("--project", "scope", flag_value="project", help="The configuration of the project in this folder."),
@@ -39,16 +36,10 @@ _OPTIONS: Final = (
 )
 
 
-def _shared_options(function: F) -> F:
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
 @click.command("install", epilog=exit_codes.INSTALL_TABLE)
 @click.argument("target")
 @_shared_options
-@click.option("--name", help="The name of the entry. Default: the name of the file, or of the URL's host.")
+@click.option("--name", help="The name of the entry. Default: that of the file, the URL's host, or the command.")
 @click.option("--env", metavar="KEY=VALUE", multiple=True, help="A variable for the server, written as plain text.")
 @header_option
 @click.option("--print", "prints", is_flag=True, help="Print the entry, and write nothing.")
@@ -77,7 +68,7 @@ def install_command(
         raise click.UsageError(f"{target} is an entry of a configuration already: name the server itself")
     program = HOSTS[host]
     server = read_target(target)
-    name = name or _name_of(target, server)
+    name = name or server.name
     if not _NAME.fullmatch(name):
         raise click.UsageError(f"The name {name!r} may have letters, digits, - and _ only: choose one with --name")
     made, why = _entry(program, server, _variables(env), read_headers(header, server))
@@ -120,15 +111,6 @@ def uninstall_command(*, name: str, host: str, scope: str, yes: bool) -> None:
 
 
 # --- the entry ----------------------------------------------------------------------------------------------------
-
-
-def _name_of(text: str, server: ServerTarget) -> str:
-    if server.command is None:
-        labels = (urlsplit(server.text).hostname or "").split(".")
-        return next((label for label in labels if label not in {"mcp", "api", "www"}), "server")
-    if ".py" in text and server.text != text:
-        return re.sub(r"[^A-Za-z0-9_-]+", "-", Path(server.text.rpartition(".py")[0]).name)
-    raise click.UsageError("Name the entry with --name: a command has no name of its own")
 
 
 def _variables(given: tuple[str, ...]) -> dict[str, str]:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Mapping
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -12,11 +11,10 @@ import click
 
 from antiphon.auth import File, Login, OAuth, SignInFailed
 from antiphon.cli import exit_codes
+from antiphon.cli.target import read_target
 from antiphon.client.client import Client
 from antiphon.client.signing_in import check_secure
 from antiphon.client.visits import ByBrowser, Visiting
-from antiphon.config.servers import find_server, split
-from antiphon.errors import ConfigUnusable
 from antiphon.escaping import line
 
 _SECRET: Final = "ANTIPHON_CLIENT_SECRET"  # noqa: S105 -- the name of a variable
@@ -114,17 +112,11 @@ def logout_command(*, url: str) -> None:
 
 
 def _url(text: str) -> str:
-    """Return the URL that a text is, or that the entry of a configuration has."""
-    place = split(text, Path())
-    if place is None:
-        return text
-    try:
-        found = find_server(*place)
-    except ConfigUnusable as fault:
-        raise click.BadParameter(str(fault), param_hint="'TARGET'") from None
-    if not found.url:
-        raise click.BadParameter(f"{found.source} has no URL to sign in to: it is a command", param_hint="'TARGET'")
-    return found.url
+    """Return the URL that a target has."""
+    found = read_target(text)
+    if found.command is not None:
+        raise click.BadParameter(f"{found.text} has no URL to sign in to: it is a command", param_hint="'TARGET'")
+    return found.text
 
 
 async def _sign_in(url: str, auth: TerminalOAuth) -> None:

@@ -1,6 +1,6 @@
 """Print results: text unchanged, structured content as a table, images and audio into files.
 
-Also what a server offers.
+Also what a server offers, and the progress of a call.
 """
 
 import io
@@ -38,6 +38,7 @@ from antiphon.types import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
     from rich.table import Table
 
 T = TypeVar("T")
@@ -355,3 +356,44 @@ def _arguments(arguments: list[ShownField]) -> "Table":
 def _described(argument: PromptArgument) -> ShownField:
     about = "required" if argument.required else ""
     return ShownField(name=argument.name, about=about, description=argument.description or "")
+
+
+# --- progress -----------------------------------------------------------------------------------------------------
+
+
+class ProgressBar:
+    """Shows the progress of a call on stderr, if that is a terminal."""
+
+    def __init__(self) -> None:
+        self._shown: Progress | None = None
+        self._is_terminal = sys.stderr.isatty()
+
+    def report(self, progress: object, total: object, message: object) -> None:
+        if not self._is_terminal or not isinstance(progress, int | float):
+            return
+        if self._shown is None:
+            self._shown = _progress()
+            self._shown.start()
+        is_first = not self._shown.task_ids
+        if is_first:
+            self._shown.add_task("", total=None)
+        self._shown.update(
+            self._shown.task_ids[0],
+            completed=progress,
+            total=total if isinstance(total, int | float) else None,
+            description=line(message) if isinstance(message, str) else "",
+            refresh=is_first,
+        )
+
+    def hide(self) -> None:
+        """Remove the bar, until the next report."""
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.stop()
+
+
+def _progress() -> "Progress":
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=on_stderr(), transient=True)

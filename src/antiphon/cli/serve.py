@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 import click
@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from antiphon import loading
 from antiphon.app import Server
+from antiphon.cli.target import F, option_group
 from antiphon.eras import Legacy
 from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.oauth.urls import UrlRefused, check_endpoint
@@ -33,7 +34,6 @@ from antiphon.transports.protection import RESOURCE
 from antiphon.types import JsonObject
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 
-F = TypeVar("F", bound=Callable[..., Any])
 EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 -- recognised, not bound
 
 
@@ -90,6 +90,12 @@ class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
         """The Host headers that this address allows by itself: its own name, none if it is every address."""
         return [] if self.is_everywhere else [self._host]
 
+    def allowed(self, *more: str) -> list[str]:
+        """Return the Host headers to serve beside those of this machine; say so if they are none."""
+        if self.is_everywhere and not more:
+            click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
+        return [*self.names, *more]
+
     def url(self, sockets: list[socket.socket]) -> str:
         port: int = sockets[0].getsockname()[1]
         return f"http://{self._host}:{port}{self.path}"
@@ -134,19 +140,23 @@ def _why(address: ListenAddress, fault: OSError) -> str:
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-_HTTP_OPTIONS: Final = (
+def port_option(default: int) -> Callable[[F], F]:
+    """Return the option for a port."""
+    port = click.IntRange(0, 65535)
+    about = "The port to listen on; 0 for any free port."
+    return click.option("--port", metavar="N", type=port, default=default, show_default=True, help=about)
+
+
+host_option: Final = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+allow_host_option: Final = click.option(
+    "--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all)."
+)
+http_options: Final = option_group(
     click.option("--http", is_flag=True, help="Serve over HTTP instead of standard streams."),
-    click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on."),
-    click.option(
-        "--port",
-        metavar="N",
-        type=click.IntRange(0, 65535),
-        default=8000,
-        show_default=True,
-        help="The port to listen on; 0 for any free port.",
-    ),
+    host_option,
+    port_option(8000),
     click.option("--path", default="/mcp", show_default=True, help="The path of the MCP endpoint."),
-    click.option("--allow-host", multiple=True, metavar="HOST", help="Also accept requests for this Host (* for all)."),
+    allow_host_option,
     click.option(
         "--allow-origin", multiple=True, metavar="ORIGIN", help="Also accept requests from this Origin (* for all)."
     ),
@@ -170,34 +180,40 @@ _HTTP_OPTIONS: Final = (
     ),
     click.option("--health", is_flag=True, help="Answer /healthz and /readyz, for load balancers."),
 )
+"""The options of what is served over HTTP: ``--http``, and those that an HttpOptions is made of."""
 
 
-def http_options(function: F) -> F:
-    """Add the options of what is served over HTTP."""
-    for option in reversed(_HTTP_OPTIONS):
-        function = option(function)
-    return function
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of those options."""
 
+    host: str
+    port: int
+    path: str
+    allow_host: tuple[str, ...]
+    allow_origin: tuple[str, ...]
+    legacy: Legacy
+    principal: str | None
+    max_requests: int
+    health: bool
 
-def endpoint_options(
-    address: ListenAddress,
-    allow_host: tuple[str, ...],
-    allow_origin: tuple[str, ...],
-    legacy: Legacy,
-    *,
-    principal: str | None,
-    max_requests: int,
-    health: bool,
-) -> JsonObject:
-    """The options of ``asgi()`` that these options make."""
-    if not address.path.startswith("/"):
-        raise click.BadParameter(f"{address.path!r} does not begin with /", param_hint="'--path'")
-    if address.is_everywhere and not allow_host:
-        click.echo("Only requests to localhost are accepted. Pass --allow-host NAME to accept others.", err=True)
-    hosts, origins = [*LOCAL_HOSTS, *address.names, *allow_host], [*LOCAL_HOSTS, *allow_origin]
-    about: JsonObject = {} if principal is None else {"principal": principal}
-    about |= {"path": address.path, "legacy": legacy, "max_requests": max_requests, "health": health}
-    return {**about, "allowed_hosts": hosts, "allowed_origins": origins}
+    @property
+    def address(self) -> ListenAddress:
+        return ListenAddress(host=self.host, port=self.port, path=self.path)
+
+    def of_endpoint(self, *hosts: str) -> JsonObject:
+        """Return the options of ``asgi()``; ``hosts`` are further names of this server."""
+        if not self.path.startswith("/"):
+            raise click.BadParameter(f"{self.path!r} does not begin with /", param_hint="'--path'")
+        allowed = self.address.allowed(*self.allow_host, *hosts)
+        return {
+            **({} if self.principal is None else {"principal": self.principal}),
+            "path": self.path,
+            "legacy": self.legacy,
+            "max_requests": self.max_requests,
+            "health": self.health,
+            "allowed_hosts": [*LOCAL_HOSTS, *allowed],
+            "allowed_origins": [*LOCAL_HOSTS, *self.allow_origin],
+        }
 
 
 @click.command("serve")
@@ -210,22 +226,7 @@ def endpoint_options(
 @click.option("--reload", is_flag=True, help="Restart when a Python file changes.")
 @click.pass_context
 def serve_command(
-    ctx: click.Context,
-    *,
-    target: str,
-    http: bool,
-    host: str,
-    port: int,
-    path: str,
-    workers: int,
-    url: str | None,
-    principal: str | None,
-    max_requests: int,
-    health: bool,
-    reload: bool,
-    allow_host: tuple[str, ...],
-    allow_origin: tuple[str, ...],
-    legacy: Legacy,
+    ctx: click.Context, /, *, target: str, http: bool, workers: int, url: str | None, reload: bool, **served: Any
 ) -> None:
     """Serve the Server in TARGET.
 
@@ -248,12 +249,9 @@ def serve_command(
             os.environ[RESOURCE] = check_endpoint(url, "It")  # for the workers, too
         except UrlRefused as fault:
             raise click.BadParameter(str(fault), param_hint="'--url'") from None
-        allow_host = (*allow_host, urlsplit(url).netloc)
-    address = ListenAddress(host=host, port=port, path=path)
-    options = endpoint_options(
-        address, allow_host, allow_origin, legacy, principal=principal, max_requests=max_requests, health=health
-    )
-    job = Job(target=parse_server(target), options=options)
+    options = HttpOptions(**served)
+    address = options.address
+    job = Job(target=parse_server(target), options=options.of_endpoint(*([urlsplit(url).netloc] if url else [])))
     if reload:
         _serve_reloading(job, address)
     elif workers > 1:

@@ -1,9 +1,19 @@
 """The store that a command works on: a Redis URL, or the path of an SQLite file."""
 
 from pathlib import Path
+from typing import Final
+
+import click
 
 from antiphon.stores import RedisStore, SQLiteStore
 from antiphon.stores.store import Store
+
+store_option: Final = click.option(
+    "--store",
+    metavar="STORE",
+    envvar="ANTIPHON_STORE",
+    help="The store of an inbox: redis://HOST:PORT/0, or the path of an SQLite file. Default: ANTIPHON_STORE.",
+)
 
 
 def open_store(address: str) -> Store:

@@ -1,35 +1,24 @@
-"""The server that a command calls, from TARGET and the options that calling and resuming share, and its client."""
+"""The server that a command calls: TARGET, and the options that say how it is reached."""
 
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 
-from antiphon import __version__, eras
-from antiphon.cli.answering import AnswerFile, Respondent, read_answers
-from antiphon.cli.login import auth_for
-from antiphon.cli.output import on_stderr
-from antiphon.client.client import Client
 from antiphon.config.hosts import HOSTS
 from antiphon.config.servers import Input, find_server, servers_in, split
 from antiphon.errors import ConfigUnusable
-from antiphon.escaping import compact, duration, line
-from antiphon.testing.report.conversation import Step, conversation
-from antiphon.testing.transcript import Recorded, turn_of
-from antiphon.transports.link import Link, OnNotification
-from antiphon.types import JsonObject, Root
-from antiphon.wire.revisions import METHODS, PROGRESS_TOKEN, REVISION
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from antiphon.escaping import line
+from antiphon.wire.revisions import REVISION
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,6 +51,17 @@ class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
     def target(self) -> str | list[str]:
         """What a Client takes."""
         return self.text if self.command is None else self.command
+
+    @property
+    def name(self) -> str:
+        """A short name, of letters, digits, - and _: that of the file, the URL's host, or the command."""
+        if self.command is None:
+            labels = (urlsplit(self.text).hostname or "").split(".")
+            found = next((label for label in labels if label not in {"mcp", "api", "www"}), "")
+        else:
+            words = [word for word in self.command if not word.startswith("-")]
+            found = Path(words[-1]).stem
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", found).strip("-") or "server"
 
 
 def read_target(text: str, folder: str | None = None) -> ServerTarget:
@@ -172,222 +172,27 @@ def read_headers(lines: tuple[str, ...], target: ServerTarget) -> dict[str, str]
 
 # --- options ------------------------------------------------------------------------------------------------------
 
-_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
-_FOLDER: Final = click.Path(exists=True, file_okay=False, writable=True, path_type=Path)
 
-header_option: Final = click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send.")
-_OPTIONS: Final = (
-    click.option("--answers", metavar="FILE", type=_FILE, help="Answers to the server's questions, in YAML or JSON."),
-    click.option(
-        "--pending",
-        metavar="FILE",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Do not ask: write the waiting call to FILE.",
-    ),
-    click.option("--root", metavar="PATH", multiple=True, type=click.Path(exists=True), help="A root for the server."),
-    header_option,
-    click.option(
-        "--timeout",
-        metavar="SECONDS",
-        type=click.FloatRange(min=0, min_open=True),
-        default=60.0,
-        show_default=True,
-        help="The server's time for the call.",
-    ),
-    click.option("--output", type=click.Choice(["text", "json"]), default="text", help="json: the result unchanged."),
-    click.option("--save", metavar="FOLDER", type=_FOLDER, default=".", help="The folder for images and audio."),
-    click.option("-v", "--verbose", is_flag=True, help="Print each round, with its times."),
+def option_group(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds several options, in this order."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+era_option: Final = click.option(
+    "--era", metavar="ERA", default="auto", show_default=True, help="The protocol: auto, legacy, or a revision."
 )
-
-
-def shared_options(function: F) -> F:
-    """Add the options that calling and resuming share."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
-class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of those options, and the target."""
-
-    target: ServerTarget
-    headers: Mapping[str, str]
-    answers: Path | None
-    pending: Path | None
-    root: tuple[str, ...]
-    timeout: float
-    output: str
-    save: Path
-    verbose: bool
-    era: str = "auto"
-
-
-# --- the client ---------------------------------------------------------------------------------------------------
-
-
-class CommandClient:
-    """A client that answers from a file or a terminal, shows progress, and prints each round if that is wanted.
-
-    ``auto``: whether it answers by itself, or raises InputNeeded.
-    """
-
-    def __init__(self, options: CallOptions, *, auto: bool) -> None:
-        self._verbose = options.verbose
-        self._answers = AnswerFile({}) if options.answers is None else read_answers(options.answers)
-        self._progress = ProgressBar()
-        roots = [Root(Path(place).resolve().as_uri(), Path(place).resolve().name) for place in options.root]
-        self.respondent = Respondent(
-            self._answers,
-            roots,
-            target=options.target.text,
-            hide=self._progress.hide,
-            waits=self.waits,
-        )
-        try:
-            self.client = self._client(options, auto=auto)
-        except (ValueError, TypeError) as fault:
-            raise click.UsageError(str(fault)) from None
-
-    def waits(self) -> bool:
-        """Whether a call can wait for answers in a file: not in an earlier revision, which asks in the middle of it."""
-        return self.client.protocol_version == REVISION
-
-    def tell(self, text: str) -> None:
-        """Print a message if --verbose was given."""
-        if self._verbose:
-            self._progress.hide()
-            click.echo(text, err=True)
-
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Client, None]:
-        try:
-            async with self.client as client:
-                yield client
-        finally:
-            self._progress.hide()
-            if self._answers.unused:
-                self.tell(f"Unused answers: {', '.join(map(line, self._answers.unused))}")
-
-    def _client(self, options: CallOptions, *, auto: bool) -> Client:
-        target, respondent = options.target, self.respondent
-        auth = auth_for(target.target, options.headers)
-        link = eras.connect(
-            target.target,
-            headers=options.headers,
-            auth=None if auth is None else auth.for_server(target.text, era=options.era),
-            env={**os.environ, **target.env},
-            cwd=target.folder,
-            era=options.era,
-            versions=target.versions,
-        )
-        return Client(
-            ObservedLink(link, tell=self.tell, report=self._progress.report),
-            elicit=respondent.elicit,
-            elicit_url=respondent.elicit_url,
-            sample=respondent.sample,
-            roots=respondent.roots,
-            auto=auto,
-            timeout=options.timeout,
-            name="antiphon-call",
-            version=__version__,
-            on_log=self._log if options.verbose else None,
-        )
-
-    def _log(self, level: object, data: object, logger: object) -> None:
-        about = f" {line(str(logger))}" if logger else ""
-        text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
-        self.tell(f"  {line(str(level))}{about}: {line(text)}")
-
-
-# --- progress -----------------------------------------------------------------------------------------------------
-
-
-class ProgressBar:
-    """Shows the progress of a call on stderr, if that is a terminal."""
-
-    def __init__(self) -> None:
-        self._shown: Progress | None = None
-        self._is_terminal = sys.stderr.isatty()
-
-    def report(self, progress: object, total: object, message: object) -> None:
-        if not self._is_terminal or not isinstance(progress, int | float):
-            return
-        if self._shown is None:
-            self._shown = _progress()
-            self._shown.start()
-        is_first = not self._shown.task_ids
-        if is_first:
-            self._shown.add_task("", total=None)
-        self._shown.update(
-            self._shown.task_ids[0],
-            completed=progress,
-            total=total if isinstance(total, int | float) else None,
-            description=line(message) if isinstance(message, str) else "",
-            refresh=is_first,
-        )
-
-    def hide(self) -> None:
-        """Remove the bar, until the next report."""
-        shown, self._shown = self._shown, None
-        if shown is not None:
-            shown.stop()
-
-
-def _progress() -> "Progress":
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=on_stderr(), transient=True)
-
-
-# --- the rounds ---------------------------------------------------------------------------------------------------
-
-_LONGEST: Final = 300
-
-
-class ObservedLink(Recorded):
-    """A Link around another: tells what is sent and received, and asks for progress and passes it to ``report``."""
-
-    def __init__(self, link: Link, *, tell: Callable[[str], None], report: Callable[[Any, Any, Any], None]) -> None:
-        super().__init__(link)
-        self._tell = tell
-        self._report = report
-
-    async def request(
-        self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
-    ) -> JsonObject:
-        if METHODS[message["method"]].asks:
-            message, on_notification = self._with_progress(message, on_notification)
-        before = len(conversation(self.turns))
-        sent = [step for step in conversation([*self.turns, turn_of(message, {})])[before:] if step.hearer == "server"]
-        for step in sent:
-            self._tell(_told(step))
-        try:
-            return await super().request(message, headers=headers, on_notification=on_notification)
-        finally:
-            for step in conversation(self.turns)[before + len(sent) :]:
-                self._tell(_told(step))
-
-    def _with_progress(self, message: JsonObject, forward: OnNotification | None) -> tuple[JsonObject, OnNotification]:
-        params: JsonObject = message["params"]
-        params = {**params, "_meta": {**params["_meta"], PROGRESS_TOKEN: message["id"]}}
-
-        async def hear(notification: JsonObject) -> None:
-            progress: Any = notification.get("params") or {}
-            if notification["method"] == "notifications/progress":
-                self._report(progress.get("progress"), progress.get("total"), progress.get("message"))
-            elif forward is not None and (more := forward(notification)) is not None:
-                await more
-
-        return {**message, "params": params}, hear
-
-
-def _told(step: Step) -> str:
-    """Return a step on one line. The result itself is printed when the call is done."""
-    told = line(step.title)
-    if step.kind != "result":
-        told += f": {line(step.text)}" if step.text else ""
-        told += "" if step.data is msgspec.UNSET else f" {line(compact(step.data))}"
-    told = told if len(told) <= _LONGEST else f"{told[: _LONGEST - 3]}..."
-    arrow = "←" if step.speaker == "server" else "→"
-    return f"{arrow} {told}" + ("" if step.seconds is None else f", {duration(step.seconds)}")
+timeout_option: Final = click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="The server's time for a call.",
+)
+header_option: Final = click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="An HTTP header to send.")

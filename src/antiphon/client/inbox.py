@@ -117,9 +117,10 @@ class Inbox:
         self.patience = patience
         self.always = always
         self._connect = connect
-        self._who = who
-        self._until = until
-        self._on_behalf: str | None = None
+        self.who = who
+        """Who may answer, if that was said."""
+        self.until = until
+        self.on_behalf: str | None = None
         self._steps = SharedSteps(store, KEEP)
         self._clients: WeakValueDictionary[str, Resumer] = WeakValueDictionary()
 
@@ -129,14 +130,9 @@ class Inbox:
     """Whether the person who answers sits at this machine."""
 
     @property
-    def who(self) -> str | None:
-        """Who may answer, if that was said."""
-        return self._who
-
-    @property
     def lasts(self) -> float:
         """The time to answer, in seconds."""
-        return _seconds(self._until)
+        return _seconds(self.until)
 
     def address(self, ticket: str) -> str | None:
         """Where a row can be answered; None if there is no page."""
@@ -154,9 +150,9 @@ class Inbox:
     ) -> "Inbox":
         """Return the same inbox with other defaults: ``Client(url, inbox=inbox.to("finance", on_behalf="ada"))``."""
         made = copy(self)
-        made._who = who if who is not None else self._who  # noqa: SLF001 -- its own class
-        made._on_behalf = on_behalf if on_behalf is not None else self._on_behalf  # noqa: SLF001 -- its own class
-        made._until = until if until is not None else self._until  # noqa: SLF001 -- its own class
+        made.who = self.who if who is None else who
+        made.on_behalf = self.on_behalf if on_behalf is None else on_behalf
+        made.until = self.until if until is None else until
         return made
 
     def asgi(self, *, principal: Identify, hosts: Collection[str] = ()) -> Page:
@@ -182,7 +178,7 @@ class Inbox:
         """Keep a call that waits; return its ticket. ``known`` are raw responses that need no person."""
         if not set(pending.questions) - set(known or ()):
             raise ValueError("This call waits for no person: go on with client.resume(pending, answers)")
-        parked = _Parked(pending, known or {}, client.address, _seconds(self._until if until is None else until))
+        parked = _Parked(pending, known or {}, client.address, _seconds(self.until if until is None else until))
         row = self._asking(self._new(client, who, on_behalf), parked)
         await self._add(row)
         while len(self._clients) >= _CLIENTS:
@@ -211,7 +207,7 @@ class Inbox:
 
     async def ask(self, client: Resumer, pending: Pending) -> JsonObject:
         """Put questions here, and wait for their answers in place: an older server keeps the call open meanwhile."""
-        parked = _Parked(pending, {}, None, _seconds(self._until))
+        parked = _Parked(pending, {}, None, _seconds(self.until))
         row = replace(self._asking(self._new(client, None, None), parked), payload=b"")
         ticket = row.id
         await self._add(row)
@@ -259,7 +255,7 @@ class Inbox:
         parked = replace(_parked(row), pending=outcome.next, known=outcome.known)
         following = self._asking(row, parked)
         if await self.rows.replace(following, after=row.round):
-            await self.notice.tell(following)
+            await self.tell(following)
 
     async def _leg(self, row: Row, about: str) -> bytes:
         parked = _parked(row)
@@ -305,15 +301,15 @@ class Inbox:
             since=self.rows.now,
             until=0,
             server=_server_name(client),
-            on_behalf=self._on_behalf if on_behalf is None else on_behalf,
-            who=self._who if who is None else who,
+            on_behalf=self.on_behalf if on_behalf is None else on_behalf,
+            who=self.who if who is None else who,
         )
 
     async def _add(self, row: Row) -> None:
         if row.warning:
             log.warning("the call %s waits in the inbox: %s", row.id, row.warning)
         await self.rows.add(row)
-        await self.notice.tell(row)
+        await self.tell(row)
 
     def _asking(self, row: Row, parked: _Parked) -> Row:
         """Return the row as it waits for the answers to a round."""

@@ -1,133 +1,44 @@
-"""JSON with comments and trailing commas: read it, and set or remove one member. Every other character stays."""
+"""JSON with comments and trailing commas: read it, and set or remove one member. Every other character stays.
+
+What JSON does not have is replaced by spaces, so that Python's own reader takes the rest and finds each value where it
+stands in the text.
+"""
 
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple, NoReturn
 
 from antiphon.errors import ConfigUnusable
 
 _BLANK: Final = " \t\r\n"
 _DEEPEST: Final = 200
-_TRIVIA: Final = re.compile(r"(?:[ \t\r\n]+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
-_COMMENT: Final = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
-_BESIDE: Final = re.compile(r"(?:[ \t]*(?://[^\r\n]*|/\*.*?\*/))*", re.DOTALL)
+_STRING: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_COMMENT: Final = r"//[^\r\n]*|/\*.*?\*/"
+_SPACE: Final = re.compile(f"[{_BLANK}]*")
+_OPEN: Final = r'(?:"|/\*).*'
+"""What is not closed goes to the end of the text, once: it is left to the reader to refuse."""
+_COMMENTS: Final = re.compile(rf"{_STRING}|({_COMMENT})|{_OPEN}", re.DOTALL)
+_COMMAS: Final = re.compile(rf"{_STRING}|[\[{{:,][{_BLANK}]*,|(,)(?=[{_BLANK}]*[\]}}])|{_OPEN}", re.DOTALL)
+"""A comma before a closing bracket, if there is a value before it."""
+_BRACKETS: Final = re.compile(rf"{_STRING}|([\[{{])|([\]}}])|{_OPEN}", re.DOTALL)
+_BESIDE: Final = re.compile(rf"(?:[ \t]*(?:{_COMMENT}))*", re.DOTALL)
 """The comments that begin on the same line."""
-_STRING: Final = re.compile(r'"[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*"')
-_SCALAR: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 
 
-class Member(msgspec.Struct, frozen=True):
-    """A name and its value in an object; ``comma`` is where the comma after it is, if there is one."""
+class Member(NamedTuple):
+    """Where a member of an object stands: its name, its value, and the comma after it, if there is one."""
 
     name: str
     start: int
-    value: "Node"
+    value: int
+    end: int
     comma: int | None
 
 
-class Node(msgspec.Struct, frozen=True):
-    """A value, where it stands in the text, and the members if it is an object."""
-
-    start: int
-    end: int
-    value: Any
-    members: tuple[Member, ...] = ()
-
-
-def broken(text: str, at: int, problem: str) -> ConfigUnusable:
-    """Return the error for a place in the text, with its line and column, both counted from 1."""
-    before = text[:at].replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
-    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-    return ConfigUnusable(f"line {line}, column {column}: {problem}")
-
-
-# --- reading ------------------------------------------------------------------------------------------------------
-
-
-def parse(text: str) -> Node:
-    """Return what the text holds; raise ConfigUnusable."""
-    reader = _Reader(text)
-    node = reader.value(reader.skip(1 if text.startswith("\ufeff") else 0), 0)
-    end = reader.skip(node.end)
-    if end != len(text):
-        raise broken(text, end, f"expected the end of the file, got {text[end]!r}")
-    return node
-
-
 def load(text: str) -> Any:
-    """Return the value of a text; an empty one counts as an empty object."""
-    return parse(text).value if text.strip(f"\ufeff{_BLANK}") else {}
-
-
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def skip(self, at: int) -> int:
-        """Return where the next token begins, after white space and comments."""
-        found = _TRIVIA.match(self._text, at)
-        assert found is not None
-        return found.end()
-
-    def value(self, at: int, depth: int) -> Node:
-        if depth > _DEEPEST:
-            raise broken(self._text, at, "it is nested too deeply")
-        match self._text[at : at + 1]:
-            case "{":
-                return self._object(at, depth)
-            case "[":
-                return self._array(at, depth)
-            case _:
-                return self._scalar(at)
-
-    def _scalar(self, at: int) -> Node:
-        found = _STRING.match(self._text, at) or _SCALAR.match(self._text, at)
-        if found is None:
-            raise self._unexpected(at, "a value")
-        try:
-            return Node(at, found.end(), json.loads(found[0]))
-        except ValueError:
-            raise broken(self._text, at, "this value cannot be read") from None
-
-    def _object(self, start: int, depth: int) -> Node:
-        members: list[Member] = []
-        at, more = self.skip(start + 1), True
-        while self._text[at : at + 1] != "}":
-            name = _STRING.match(self._text, at)
-            if name is None or not more:
-                raise self._unexpected(at, "a name in double quotes, or }" if more else "a comma or }")
-            colon = self.skip(name.end())
-            if self._text[colon : colon + 1] != ":":
-                raise self._unexpected(colon, "a colon")
-            node = self.value(self.skip(colon + 1), depth + 1)
-            after = self.skip(node.end)
-            more = self._text[after : after + 1] == ","
-            members.append(Member(self._scalar(at).value, at, node, after if more else None))
-            at = self.skip(after + 1) if more else after
-        return Node(start, at + 1, {member.name: member.value.value for member in members}, tuple(members))
-
-    def _array(self, start: int, depth: int) -> Node:
-        items: list[Any] = []
-        at, more = self.skip(start + 1), True
-        while self._text[at : at + 1] != "]":
-            if not more:
-                raise self._unexpected(at, "a comma or ]")
-            node = self.value(at, depth + 1)
-            items.append(node.value)
-            after = self.skip(node.end)
-            more = self._text[after : after + 1] == ","
-            at = self.skip(after + 1) if more else after
-        return Node(start, at + 1, items)
-
-    def _unexpected(self, at: int, expected: str) -> ConfigUnusable:
-        got = "the end of the file" if at >= len(self._text) else repr(self._text[at])
-        return broken(self._text, at, f"expected {expected}, got {got}")
-
-
-# --- changing -----------------------------------------------------------------------------------------------------
+    """Return the value of a text; an empty one counts as an empty object. Raise ConfigUnusable."""
+    return Document(text).value if text.strip(f"\ufeff{_BLANK}") else {}
 
 
 def with_member(text: str, path: Sequence[str], value: object) -> str:
@@ -137,117 +48,179 @@ def with_member(text: str, path: Sequence[str], value: object) -> str:
     """
     if not text.strip(f"\ufeff{_BLANK}"):
         text += "{}\n"
-    root = node = parse(text)
-    style = _Style(text, root)
+    document = Document(text)
+    start, end = document.start, len(text)
     for depth, name in enumerate(path):
-        found = _last(text, node, name)
+        members = document.members(start)
+        found = _last(members, name)
         if found is None:
             for inner in reversed(path[depth + 1 :]):
                 value = {inner: value}
-            return style.added(node, f"{json.dumps(name, ensure_ascii=False)}: ", value)
-        node = found.value
-    return text[: node.start] + style.written(value, _indent(text, node.start)) + text[node.end :]
+            return document.added(start, members, f"{json.dumps(name, ensure_ascii=False)}: ", value)
+        start, end = found.value, found.end
+    return text[:start] + document.written(value, document.indent(start)) + text[end:]
 
 
 def without_member(text: str, path: Sequence[str]) -> str:
     """Return the text without the member at a path of names, nor any other of that name; unchanged if there is none."""
     while True:
-        node = parse(text)
+        document = Document(text)
+        start = document.start
         for name in path[:-1]:
-            found = _last(text, node, name)
+            found = _last(document.members(start), name)
             if found is None:
                 return text
-            node = found.value
-        last = _last(text, node, path[-1])
+            start = found.value
+        members = document.members(start)
+        last = _last(members, path[-1])
         if last is None:
             return text
-        text = _removed(text, node, node.members.index(last))
+        text = document.without(start, members, members.index(last))
 
 
-def _last(text: str, node: Node, name: str) -> Member | None:
+def _last(members: list[Member], name: str) -> Member | None:
     """Return the member of that name; the last one counts."""
-    if not isinstance(node.value, dict):
-        raise broken(text, node.start, "expected an object")
-    return next((member for member in reversed(node.members) if member.name == name), None)
+    return next((member for member in reversed(members) if member.name == name), None)
 
 
-class _Style(msgspec.Struct, frozen=True):
-    """How a text is laid out, so that what is added looks like the rest."""
+def _blanked(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else re.sub(r"[^\r\n]", " ", found[0])
 
-    text: str
-    root: Node
 
-    @property
-    def newline(self) -> str:
-        return "\r\n" if "\r\n" in self.text else "\n"
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
-    @property
-    def unit(self) -> str:
-        first = self.root.members[0].start if self.root.members else 0
-        return (_indent(self.text, first) if _is_alone(self.text, first) else "") or "  "
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
+class Document:
+    """A text and its value, where its members stand, and how it is laid out: what is added looks like the rest."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._code = _COMMENTS.sub(_blanked, re.sub("^\ufeff", " ", text))
+        self._json = _COMMAS.sub(_blanked, self._code)
+        self.start = self._skip(0)
+        self._check_depth()
+        try:
+            self.value: Any = _DECODER.decode(self._json)
+        except json.JSONDecodeError as fault:
+            raise self._broken(fault.pos, fault.msg) from None
+        except ValueError as fault:  # a constant, or a number of too many digits
+            raise ConfigUnusable(str(fault)) from None
+
+    def members(self, start: int) -> list[Member]:
+        """Return the members of the object that begins there; ConfigUnusable if it is none."""
+        if self._code[start] != "{":
+            raise self._broken(start, "expected an object")
+        members: list[Member] = []
+        at = self._skip(start + 1)
+        while self._code[at] != "}":
+            name, end = _DECODER.raw_decode(self._json, at)
+            value = self._skip(self._skip(end) + 1)
+            _, end = _DECODER.raw_decode(self._json, value)
+            after = self._skip(end)
+            comma = after if self._code[after] == "," else None
+            members.append(Member(name, at, value, end, comma))
+            at = after if comma is None else self._skip(comma + 1)
+        return members
+
+    def _skip(self, at: int) -> int:
+        """Return where the next token begins."""
+        found = _SPACE.match(self._code, at)
+        assert found is not None
+        return found.end()
+
+    def _check_depth(self) -> None:
+        depth = 0
+        for found in _BRACKETS.finditer(self._json):
+            depth += bool(found[1]) - bool(found[2])
+            if depth > _DEEPEST:
+                raise self._broken(found.start(), "it is nested too deeply")
+
+    def _broken(self, at: int, problem: str) -> ConfigUnusable:
+        """Return the error for a place in the text, with its line and column, both counted from 1."""
+        before = self._text[:at].replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        return ConfigUnusable(f"line {line}, column {column}: {problem}")
+
+    # --- changing -------------------------------------------------------------------------------------------------
 
     def written(self, value: object, indent: str) -> str:
-        lines = json.dumps(value, indent=self.unit, ensure_ascii=False)
-        return lines.replace("\n", f"{self.newline}{indent}")
+        lines = json.dumps(value, indent=self._unit, ensure_ascii=False)
+        return lines.replace("\n", f"{self._newline}{indent}")
 
-    def added(self, node: Node, name: str, value: object) -> str:
+    def added(self, start: int, members: list[Member], name: str, value: object) -> str:
         """Return the text with a member added at the end of an object."""
-        text = self.text
-        if not node.members:
-            base = _indent(text, node.start)
-            indent = f"{base}{self.unit}"
-            at = len(text[: node.end - 1].rstrip(_BLANK))
-            tail = "" if "\n" in text[at : node.end - 1] else f"{self.newline}{base}"
-            return f"{text[:at]}{self.newline}{indent}{name}{self.written(value, indent)}{tail}{text[at:]}"
-        last = node.members[-1]
-        end = last.value.end if last.comma is None else last.comma + 1
-        at = _beside(text, end)
-        if _is_alone(text, last.start):
-            indent = _indent(text, last.start)
-            member = f"{self.newline}{indent}{name}{self.written(value, indent)}"
+        text = self._text
+        if not members:
+            end = self._code.index("}", start)
+            base = self.indent(start)
+            indent = f"{base}{self._unit}"
+            at = len(text[:end].rstrip(_BLANK))
+            tail = "" if "\n" in text[at:end] else f"{self._newline}{base}"
+            return f"{text[:at]}{self._newline}{indent}{name}{self.written(value, indent)}{tail}{text[at:]}"
+        last = members[-1]
+        end = last.end if last.comma is None else last.comma + 1
+        at = self._beside(end)
+        if self._is_alone(last.start):
+            indent = self.indent(last.start)
+            member = f"{self._newline}{indent}{name}{self.written(value, indent)}"
         else:
             # Not into a comment that ends with its line.
-            gap = self.newline if at > end and text[at : at + 1] in {"\r", "\n"} else " "
+            gap = self._newline if at > end and text[at : at + 1] in {"\r", "\n"} else " "
             member = f"{gap}{name}{json.dumps(value, ensure_ascii=False)}"
         if last.comma is None:
             return f"{text[:end]},{text[end:at]}{member}{text[at:]}"
         return f"{text[:at]}{member},{text[at:]}"
 
+    def without(self, start: int, members: list[Member], index: int) -> str:
+        """Return the text without one of the members of an object."""
+        text, member = self._text, members[index]
+        before = members[index - 1] if index else None
+        begin = len(text[: member.start].rstrip(_BLANK))
+        end = member.end if member.comma is None else member.comma + 1
+        beside = self._beside(end)
+        if text[beside:].lstrip(" \t")[:1] in {"\r", "\n", "}"}:
+            end = beside  # a comment on its line goes with it
+        if len(members) == 1 and begin == start + 1 and text[end:].lstrip(_BLANK)[:1] == "}":
+            return text[:begin] + text[end:].lstrip(_BLANK)
+        *_, comment = (None, *_COMMENTS.finditer(text, start + 1 if before is None else before.end, begin))
+        if comment is not None and comment.end() == begin and comment[0].startswith("//"):
+            rest = text[end:].lstrip(" \t")
+            begin = begin if rest[:1] in {"\r", "\n"} else member.start  # or that comment would swallow the rest
+        if before is not None and before.comma is not None and member.comma is None:
+            return text[: before.comma] + text[before.comma + 1 : begin] + text[end:]
+        return text[:begin] + text[end:]
 
-def _removed(text: str, node: Node, index: int) -> str:
-    member = node.members[index]
-    before = node.members[index - 1] if index else None
-    start = len(text[: member.start].rstrip(_BLANK))
-    end = member.value.end if member.comma is None else member.comma + 1
-    beside = _beside(text, end)
-    if text[beside:].lstrip(" \t")[:1] in {"\r", "\n", "}"}:
-        end = beside  # a comment on its line goes with it
-    if len(node.members) == 1 and start == node.start + 1 and not text[end : node.end - 1].strip(_BLANK):
-        return text[:start] + text[node.end - 1 :]
-    comments = [*_COMMENT.finditer(text, node.start + 1 if before is None else before.value.end, start)]
-    if comments and comments[-1].end() == start and comments[-1][0].startswith("//"):
-        rest = text[end:].lstrip(" \t")
-        start = start if rest[:1] in {"\r", "\n"} else member.start  # or that comment would swallow the rest
-    if before is not None and before.comma is not None and member.comma is None:
-        return text[: before.comma] + text[before.comma + 1 : start] + text[end:]
-    return text[:start] + text[end:]
+    # --- the layout -----------------------------------------------------------------------------------------------
 
+    @property
+    def _newline(self) -> str:
+        return "\r\n" if "\r\n" in self._text else "\n"
 
-def _beside(text: str, at: int) -> int:
-    """Return where the comments end that begin on the same line."""
-    found = _BESIDE.match(text, at)
-    assert found is not None
-    return found.end()
+    @property
+    def _unit(self) -> str:
+        members = self.members(self.start)
+        return (self.indent(members[0].start) if members and self._is_alone(members[0].start) else "") or "  "
 
+    def _beside(self, at: int) -> int:
+        """Return where the comments end that begin on the same line."""
+        found = _BESIDE.match(self._text, at)
+        assert found is not None
+        return found.end()
 
-def _indent(text: str, at: int) -> str:
-    """Return the white space that the line begins with."""
-    start = max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
-    line = text[start:at].removeprefix("\ufeff")
-    return line[: len(line) - len(line.lstrip(" \t"))]
+    def indent(self, at: int) -> str:
+        """Return the white space that the line begins with."""
+        line = self._before(at).removeprefix("\ufeff")
+        return line[: len(line) - len(line.lstrip(" \t"))]
 
+    def _is_alone(self, at: int) -> bool:
+        """Whether only white space is before it on its line, which is not the first."""
+        line = self._before(at)
+        return len(line) < at and not line.strip(" \t")
 
-def _is_alone(text: str, at: int) -> bool:
-    """Whether only white space is before it on its line."""
-    start = max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
-    return start > 0 and not text[start:at].strip(" \t")
+    def _before(self, at: int) -> str:
+        """Return what its line has before it."""
+        return self._text[max(self._text.rfind("\n", 0, at), self._text.rfind("\r", 0, at)) + 1 : at]

@@ -69,12 +69,8 @@ def drawn(number: int, key: str, request: JsonObject, sent: Sent, *, several: bo
         is_url = params.get("mode") == "url"
         body = _link(params.get("url")) if is_url else _fields(number, params.get("requestedSchema"), sent)
         body += _actions(number, sent) if several else ""
-    elif request["method"] == "sampling/createMessage":
-        body = _messages(params) + _area(f"{number}.text", "Your reply", sent, rows=6)
-    elif request["method"] == "roots/list":
-        body = _area(f"{number}.text", "Folders, one URI a line, such as file:///home/ada/work", sent, rows=3)
     else:
-        body = f"<p>This page cannot answer {text(request['method'])}.</p>"
+        body = f"<p>This page takes no answer to this: use antiphon inbox answer --answers FILE.</p>{data(params)}"
     label = f'<span class="key">{text(line(key), letters=200)}</span>' if several else ""
     return f'<fieldset class="question"><legend>{label}{text(summary(request))}</legend>{body}</fieldset>'
 
@@ -202,27 +198,6 @@ def _link(url: object) -> str:
     )
 
 
-def _messages(params: JsonObject) -> str:
-    said = [f'<p class="about">System: {text(params["systemPrompt"])}</p>'] if params.get("systemPrompt") else []
-    messages = params.get("messages")
-    for message in messages if isinstance(messages, list) else []:
-        content = message.get("content") if isinstance(message, dict) else message
-        role = message.get("role") if isinstance(message, dict) else ""
-        for block in content if isinstance(content, list) else [content]:
-            words = block.get("text") if isinstance(block, dict) else block
-            body = f"<p>{text(words)}</p>" if isinstance(words, str) else data(block)
-            said.append(f'<div class="said"><span class="key">{text(role)}</span>{body}</div>')
-    return "".join(said)
-
-
-def _area(name: str, label: str, sent: Sent, *, rows: int) -> str:
-    value = html.escape(_one(sent, name) or "", quote=True)
-    return (
-        f'<div class="field"><label for="{name}">{label}</label>'
-        f'<textarea id="{name}" name="{name}" rows="{rows}">\n{value}</textarea></div>'
-    )
-
-
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
@@ -232,11 +207,8 @@ def responses(questions: JsonObject, sent: Sent) -> JsonObject:
 
 
 def _response(number: int, key: str, request: JsonObject, sent: Sent) -> JsonObject:
-    typed = (_one(sent, f"{number}.text") or "").replace("\r\n", "\n")
-    if request["method"] == "sampling/createMessage":
-        return {"role": "assistant", "content": {"type": "text", "text": typed}, "model": "a person"}
-    if request["method"] == "roots/list":
-        return {"roots": [{"uri": uri.strip()} for uri in typed.split("\n") if uri.strip()]}
+    if not is_elicitation(request):
+        raise CannotAnswer(f"This page takes no answer to {key!r}", key=key)
     action = _one(sent, f"{number}.action") or _one(sent, "action")
     if action != "accept":
         return {"action": action}

@@ -26,14 +26,7 @@ SHARED: Final = Path(report.__file__).parent / "conversation.css"
 MAX_BODY: Final = 4 * 1024 * 1024
 _JSON: Final = "application/json"
 _COMPLETED: Final = ("prompt", "template", "argument", "value", "known")
-_KINDS: Final = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-}
+_KINDS: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src data: blob:;"
     " connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -77,7 +70,7 @@ class InspectApp(LocalApp):
         elif not hmac.compare_digest(headers.get("authorization", "").encode(), b"Bearer " + self._secret):
             await _say(send, 401, {"error": "The key is missing or wrong: open the address that was printed"})
         elif path == "/api/events":
-            await self._events(headers, receive, send)
+            await self._events(receive, send)
         else:
             await self._answer(verb, path, headers, receive, send)
 
@@ -113,15 +106,9 @@ class InspectApp(LocalApp):
             case "POST", ["subscriptions"]:
                 inspector.subscribe(str(given["uri"]), on=given["on"] is True)
                 return {"subscriptions": inspector.subscriptions}
-            case "POST", ["log-level"]:
-                inspector.log_from(str(given["level"]))
-                return {"level": inspector.level}
             case "POST", ["calls"]:
                 call = await inspector.begin(*_call(given), era=given.get("era"))
                 return inspector.shown(call.id)
-            case "DELETE", ["calls"]:
-                await inspector.forget_all()
-                return {}
             case _, ["calls", id_, *rest]:
                 return await self._of_call(verb, id_, rest, given)
             case _:
@@ -132,9 +119,6 @@ class InspectApp(LocalApp):
         match verb, path:
             case "GET", []:
                 return inspector.shown(id_)
-            case "DELETE", []:
-                await inspector.forget(id_)
-                return {}
             case "POST", ["answer"]:
                 try:
                     inspector.call(id_).answer(int(given["round"]), _object(given["answers"]))
@@ -157,13 +141,12 @@ class InspectApp(LocalApp):
             case _:
                 raise Absent("There is nothing here")
 
-    async def _events(self, headers: dict[str, str], receive: Receive, send: Send) -> None:
-        last = headers.get("last-event-id", "")
+    async def _events(self, receive: Receive, send: Send) -> None:
         fields = [(b"content-type", b"text/event-stream"), *((n.encode(), v.encode()) for n, v in _HEADERS)]
         await send({"type": "http.response.start", "status": 200, "headers": fields})
         task = asyncio.current_task()
         assert task is not None
-        events = self._inspector.feed.stream(int(last) if last.isdigit() else None)
+        events = self._inspector.feed.stream()
         with when_gone(receive, task.cancel):
             async with aclosing(events):
                 async for event in events:
@@ -182,7 +165,7 @@ async def _file(verb: str, path: str, send: Send) -> None:
     if file is None or verb not in {"GET", "HEAD"}:
         await respond(send, 404, "There is nothing here", headers=_HEADERS)
         return
-    await respond(send, 200, file.read_bytes(), _KINDS.get(file.suffix, "application/octet-stream"), _HEADERS)
+    await respond(send, 200, file.read_bytes(), f"{_KINDS[file.suffix]}; charset=utf-8", _HEADERS)
 
 
 async def _given(verb: str, headers: dict[str, str], receive: Receive) -> JsonObject:

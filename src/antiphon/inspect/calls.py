@@ -1,7 +1,7 @@
 """A call under inspection: its rounds, held at every question until a person answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from time import time
 from typing import Final, Literal
@@ -11,7 +11,7 @@ import msgspec
 from antiphon.client.results import Complete, Pending
 from antiphon.errors import AntiphonError, Disconnected, Refused
 from antiphon.escaping import plain
-from antiphon.inspect.history import is_secret
+from antiphon.inbox.locations import Location, read_location
 from antiphon.inspect.instance import Instance
 from antiphon.inspect.traffic import LONGEST, Frame, bounded, current
 from antiphon.rounds.loop import FIRST_PAUSE
@@ -34,6 +34,8 @@ MOST_RECORDED: Final = 4 * 1024 * 1024
 """Characters of a call's messages that are kept for its cassette."""
 _MAX_BYTES: Final = 65536
 """What a token may have, unless the server says otherwise: see Seal."""
+_UNSHOWN: Final = frozenset({"pending", "opened", "why_sealed"})
+"""Of a round, what is shown in another form."""
 
 
 class InspectedRound(msgspec.Struct, kw_only=True):
@@ -291,7 +293,7 @@ def summary_of(call: InspectedCall) -> JsonObject:
     """Return a call on one line."""
     arguments = call.params.get("arguments")
     given = arguments.items() if isinstance(arguments, dict) else ()
-    told = [f"{name}={value}" for name, value in given if not is_secret(name)]
+    told = [f"{name}={value}" for name, value in given]
     last = call.rounds[-1].result if call.rounds else None
     failed = call.status == "failed" or (last is not None and last.get("isError") is True)
     return {
@@ -330,19 +332,23 @@ def shown(call: InspectedCall) -> JsonObject:
 
 def shown_round(call: InspectedCall, place: int) -> JsonObject:
     round_ = call.rounds[place]
-    plain_: JsonObject = {
-        name: getattr(round_, name)
-        for name in ("number", "status", "answers", "error", "server_seconds", "person_seconds", "asked_at", "logs")
-    }
     return {
-        **plain_,
+        **{name: value for name, value in msgspec.structs.asdict(round_).items() if name not in _UNSHOWN},
         "questions": bounded(round_.questions, MOST_SHOWN)[0],
+        "locations": {key: place._asdict() for key, place in _locations(round_.questions)},
         "result": bounded(round_.result, MOST_SHOWN)[0],
-        "progress": round_.progress,
         "token": _token(call, round_),
         "ran": _ran(call, place),
         "frames": [msgspec.to_builtins(frame) for frame in round_.frames],
     }
+
+
+def _locations(questions: JsonObject) -> Iterator[tuple[str, Location]]:
+    """Yield what a person should see of each URL before opening it."""
+    for key, question in questions.items():
+        url = (question.get("params") or {}).get("url")
+        if isinstance(url, str) and len(url) <= LONGEST:
+            yield key, read_location(url)
 
 
 def _token(call: InspectedCall, round_: InspectedRound) -> JsonObject | None:

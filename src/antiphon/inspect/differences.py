@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 
 from antiphon.client.results import CallResult
-from antiphon.escaping import counted
+from antiphon.escaping import counted, indented
 from antiphon.inspect.calls import InspectedCall, InspectedRound
 from antiphon.inspect.traffic import bounded
-from antiphon.testing.report.diff import TextDiff, ValueDiff, difference
+from antiphon.testing.report.diff import compare_texts
 from antiphon.types import JsonObject
 
 _OF_THE_ERA: Final = frozenset({"_meta", "resultType", "ttlMs", "cacheScope"})
@@ -24,8 +24,8 @@ def differs(parent: InspectedCall, fork: InspectedCall) -> JsonObject | None:
     if not places and (not theirs or fork.status == "running" or parent.status == "running"):
         return None
     if parent.is_over and fork.is_over and len(ours) != len(theirs) and not places:
-        told = f"{counted(len(parent.rounds), 'round')} → {counted(len(fork.rounds), 'round')}"
-        places = [{"round": len(fork.rounds), "what": "rounds", "text": told, "changes": [], "lines": []}]
+        numbers = (counted(len(call.rounds), "round") for call in (parent, fork))
+        places = [_place(len(fork.rounds), "rounds", *numbers)]
     return {"same": not places, "places": places}
 
 
@@ -34,20 +34,13 @@ def _compared(one: InspectedRound, other: InspectedRound) -> Iterator[JsonObject
         return
     for what in ("questions", "result", "error"):
         ours, theirs = _plain(what, getattr(one, what)), _plain(what, getattr(other, what))
-        if ours == theirs:
-            continue
-        texts = _text(ours), _text(theirs)
-        found = difference(*texts) if all(texts) else difference(ours or {}, theirs or {})
-        changes = found.changes if isinstance(found, ValueDiff) else ()
-        lines = found.lines if isinstance(found, TextDiff) else ()
-        told = f"{_named(what, ours)} → {_named(what, theirs)}" if not (ours and theirs) else f"the {what} changed"
-        yield {
-            "round": other.number,
-            "what": what,
-            "text": told,
-            "changes": [bounded(msgspec.to_builtins(change))[0] for change in changes],
-            "lines": [msgspec.to_builtins(line) for line in lines],
-        }
+        if ours != theirs:
+            texts = _text(ours), _text(theirs)
+            yield _place(other.number, what, *(texts if all(texts) else (_json(ours), _json(theirs))))
+
+
+def _place(number: int, what: str, ours: str, theirs: str) -> JsonObject:
+    return {"round": number, "what": what, "lines": msgspec.to_builtins(compare_texts(ours, theirs))}
 
 
 def _plain(what: str, value: JsonObject | None) -> JsonObject | None:
@@ -76,5 +69,5 @@ def _text(value: JsonObject | None) -> str:
     return read.text if is_same else ""
 
 
-def _named(what: str, value: JsonObject | None) -> str:
-    return f"{what}" if value else f"no {what}"
+def _json(value: JsonObject | None) -> str:
+    return indented(bounded(value)[0]) if value else "nothing"

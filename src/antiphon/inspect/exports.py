@@ -54,6 +54,13 @@ def stem(title: str) -> str:
 
 
 def _test(call: InspectedCall, spot: Spot) -> tuple[str, str | None]:
+    note = f"Set {', '.join(map(_variable, spot.headers))} before you run it" if spot.headers else None
+    head = f"# A conversation with {line(spot.label)}. Run it:  antiphon test {stem(call.title)}.mcp.yaml\n"
+    return head + suite(call, spot, expect=_expected(call)), note
+
+
+def suite(call: InspectedCall, spot: Spot, *, expect: JsonObject | None = None) -> str:
+    """Return a suite that makes the call again, with the same answers."""
     kind = _KINDS[call.method]
     test: JsonObject = {"name": f"{line(call.title)} as it was seen", kind: call.title}
     if call.params.get("arguments"):
@@ -61,7 +68,8 @@ def _test(call: InspectedCall, spot: Spot) -> tuple[str, str | None]:
     answers = _answers(call)
     if answers:
         test["inputResponses"] = answers
-    test["expect"] = _expected(call)
+    if expect is not None:
+        test["expect"] = expect
     server: JsonObject = {"url": spot.target} if isinstance(spot.target, str) else {"command": spot.target}
     if spot.file is not None:
         server = {"app": spot.file}
@@ -71,10 +79,8 @@ def _test(call: InspectedCall, spot: Spot) -> tuple[str, str | None]:
         server["headers"] = {name: f"${{env:{_variable(name)}}}" for name in spot.headers}
     if call.revision != REVISION:
         server["era"] = "legacy"
-    note = f"Set {', '.join(map(_variable, spot.headers))} before you run it" if spot.headers else None
-    head = f"# A conversation with {line(spot.label)}. Run it:  antiphon test {stem(call.title)}.mcp.yaml\n"
     tests = "".join(f"  {each}\n" for each in yaml_of([_literal(test)]).splitlines())
-    return f"{head}{yaml_of({'server': server})}\ntests:\n{tests}", note
+    return f"{yaml_of({'server': server})}\ntests:\n{tests}"
 
 
 def _answers(call: InspectedCall) -> JsonObject:

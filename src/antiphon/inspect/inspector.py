@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from antiphon import __version__
 from antiphon.client.inbox import Inbox
-from antiphon.client.keeps import File
 from antiphon.client.results import Pending, check_call
 from antiphon.errors import AntiphonError, CallFailed
 from antiphon.escaping import compact
@@ -23,7 +22,6 @@ from antiphon.inspect import exports
 from antiphon.inspect.calls import How, InspectedCall, InspectedRound, Parent, log_of, shown, summary_of
 from antiphon.inspect.differences import differs
 from antiphon.inspect.feed import Feed
-from antiphon.inspect.history import PAST, History, PastCall
 from antiphon.inspect.instance import Instance, Spot
 from antiphon.inspect.traffic import LONGEST, MOST_LOOSE, Frame, bounded
 from antiphon.rounds.opened import TokenKeys
@@ -64,7 +62,6 @@ class Inspector:
         *,
         era: str = "auto",
         auth: Authorizer | None = None,
-        history: File | None = None,
         inbox: Inbox | None = None,
     ) -> None:
         self.spot = spot
@@ -77,10 +74,8 @@ class Inspector:
         self.offers: JsonObject = {"tools": [], "prompts": [], "resources": [], "templates": [], "problems": []}
         self.notices: deque[JsonObject] = deque(maxlen=_MOST_NOTICES)
         self.subscriptions: list[str] = []
-        self.level = "info"
         self._era = era
         self._auth = auth
-        self._history = History(history, spot.text)
         self._calls: dict[str, InspectedCall] = {}
         self._main = self._instance(era)
         self._other: Instance | None = None
@@ -95,7 +90,6 @@ class Inspector:
 
     async def run(self) -> None:
         """Connect, and look after the connection until this is cancelled."""
-        self._last = await self._history.recall()
         await self.restart()
         changed = self._changed_at()
         try:
@@ -111,7 +105,6 @@ class Inspector:
             for call in self._calls.values():
                 await call.cancel()
             await self._close()
-            await self._history.save()
 
     async def restart(self) -> None:
         """Connect anew; a server that we started is started again, with the same keys."""
@@ -129,7 +122,6 @@ class Inspector:
                 return
             for call in self._calls.values():
                 call.instance = self._main if call.revision == self.revision else call.instance
-            self._main.link.level = self.level
             await self.refresh()
             self._main.listen_to_lists()
             self._main.listen(resources=self.subscriptions)
@@ -162,7 +154,6 @@ class Inspector:
             if self._other is None or not self._other.is_open:
                 self._other = self._instance(revision)
                 await self._other.open()
-                self._other.link.level = self.level
             return self._other
 
     def _instance(self, era: str) -> Instance:
@@ -260,31 +251,24 @@ class Inspector:
             "era": self.revision,
             "eras": self.eras,
             "keys": client is not None and self._keys(self._main) is not None,
-            "can": {"restart": True, "fresh": self._can_start(), "replay_safety": self._can_check(None)},
             "inbox": self.inbox_path,
             "offers": self.offers,
             "calls": self.summaries(),
             "subscriptions": self.subscriptions,
-            "level": self.level,
             "notices": list(self.notices),
         }
 
     def summaries(self) -> list[JsonObject]:
         """Return the calls, newest first."""
-        made = [summary_of(call) for call in reversed(self._calls.values())]
-        return made + [past.summary for past in reversed(self._history.past.values())]
+        return [summary_of(call) for call in reversed(self._calls.values())]
 
     def call(self, id_: str) -> InspectedCall:
-        if id_ in self._history.past:
-            raise Unfit(PAST)
         if id_ not in self._calls:
             raise Absent(f"There is no call {id_}: it may have been forgotten")
         return self._calls[id_]
 
     def shown(self, id_: str) -> JsonObject:
         """Return a call as the page shows it."""
-        if id_ in self._history.past:
-            return self._history.past[id_].call
         call = self.call(id_)
         parent = self._calls.get(call.parent.id) if call.parent is not None else None
         forks = [self._calls[fork] for fork in call.forks if fork in self._calls]
@@ -305,7 +289,6 @@ class Inspector:
         other = len(self.eras) > 1 or f"The server speaks {self.revision} alone"
         waits = call.status == "waiting" or "It does not wait for an answer"
         return {
-            "answer": waits,
             "cancel": not call.is_over or "The call is over",
             "later": _all(waits, token),
             "fork": {
@@ -324,10 +307,10 @@ class Inspector:
     def _can_start(self) -> bool | str:
         return self.spot.kind != "url" or "The server is behind a URL: no other instance of it can be started here"
 
-    def _can_check(self, call: InspectedCall | None) -> bool | str:
+    def _can_check(self, call: InspectedCall) -> bool | str:
         if self.spot.file is None:
             return "Only a server that is started from its file can be observed"
-        return call is None or call.is_modern or "The older era runs a call once, so nothing is replayed"
+        return call.is_modern or "The older era runs a call once, so nothing is replayed"
 
     # --- what the page does ---------------------------------------------------------------------------------------
 
@@ -335,32 +318,12 @@ class Inspector:
         check_call(method, params)
         return self._started(await self.in_era(era), method, params)
 
-    async def forget(self, id_: str) -> None:
-        if id_ in self._calls:
-            await self._calls[id_].cancel()
-            self._calls.pop(id_, None)
-            self._history.drop(id_)
-        elif not self._history.drop(id_):
-            raise Absent(f"There is no call {id_}")
-        self.feed.tell("gone", {"id": id_})
-        await self._history.save()
-
-    async def forget_all(self) -> None:
-        for id_ in [*self._calls, *self._history.past]:
-            await self.forget(id_)
-
     def subscribe(self, uri: str, *, on: bool) -> None:
         """Be told when a resource changes, or no more."""
         kept = [each for each in self.subscriptions if each != uri]
         self.subscriptions = [*kept, uri][-_MOST_NOTICES:] if on else kept
         if self._main.is_open:
             self._main.listen(resources=self.subscriptions)
-
-    def log_from(self, level: str) -> None:
-        self.level = level
-        for instance in filter(None, (self._main, self._other)):
-            if instance.is_open:
-                instance.link.level = level
 
     async def complete(self, given: Mapping[str, Any]) -> JsonObject:
         """Return suggestions; none if the server has none to make."""
@@ -490,8 +453,6 @@ class Inspector:
             self._soon(fresh.close())
         if self.status == "lost" and call.instance is self._main and call.status == "done":
             self._soon(self._back())
-        self._history.add(PastCall(summary_of(call), self.shown(call.id)))
-        self._soon(self._history.save())
 
 
 async def _quietly(work: Any) -> None:

@@ -60,7 +60,6 @@ class InspectedLink(Recorded):
 
     def __init__(self, link: Link, hear: Hear) -> None:
         super().__init__(link)
-        self.level = "info"
         self.answered: dict[str, tuple[JsonObject, Mapping[str, str], JsonObject]] = {}
         """The last request of each kind that belongs to no call, and its reply."""
         self._hear = hear
@@ -76,7 +75,7 @@ class InspectedLink(Recorded):
         self, message: JsonObject, *, headers: Mapping[str, str], on_notification: OnNotification | None = None
     ) -> JsonObject:
         params: JsonObject = message["params"]
-        meta = {**params["_meta"], LOG_LEVEL: self.level}
+        meta = {**params["_meta"], LOG_LEVEL: "debug"}
         call: Any = current.get()
         if METHODS[message["method"]].asks:
             meta[PROGRESS_TOKEN] = message["id"]

@@ -1,6 +1,6 @@
 // The page: its head, three panels, the keyboard, and what is said when something is missing.
-import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./preact.js";
-import { change, connect, drawnBy, hrefOf, model, restart, run, takeKey } from "./model.js";
+import { html, render, useEffect, useErrorBoundary, useRef } from "./preact.js";
+import { change, drawnBy, hrefOf, model, restart, run } from "./model.js";
 import { Beside, Call } from "./conversation.js";
 import { Details } from "./details.js";
 import { Offer, Offers } from "./offers.js";
@@ -53,9 +53,7 @@ function Banner() {
   return html`<div class="banner bad" role="alert">
     <b>${state.status === "lost" ? "The server is gone." : "The server could not be reached."}</b>
     <${Words} as="span" text=${state.problem ?? ""} />
-    <button type="button" disabled=${model.busy.restart || state.can?.restart !== true}
-      title=${state.can?.restart === true ? "" : line(state.can?.restart ?? "")}
-      onClick=${restart}>${state.target?.kind === "url" ? "Connect again" : "Start it again"}</button></div>`;
+    <button type="button" disabled=${model.busy.restart} onClick=${restart}>${state.target?.kind === "url" ? "Connect again" : "Start it again"}</button></div>`;
 }
 
 function Help() {
@@ -91,16 +89,8 @@ function Main() {
   return kind === "beside" ? html`<${Beside} call=${call} />` : html`<${Call} call=${call} />`;
 }
 
-function Locked() {
-  const [text, setText] = useState("");
-  const [wrong, setWrong] = useState(false);
-  const send = event => { event.preventDefault(); if (takeKey(text)) { change({ link: "new" }); void connect(); } else setWrong(true); };
-  return html`<form class="empty locked" onSubmit=${send}><h1>Open the address that <code>antiphon inspect</code> printed</h1>
-    <p>This page needs the key at its end. Open that address, or paste it here.</p>
-    <div class="row centre"><input aria-label="The address, or its key" placeholder="http://127.0.0.1:6280/#key=…" value=${text}
-      onInput=${event => { setText(event.target.value); setWrong(false); }} />
-      <button class="main">Open</button></div>${wrong ? html`<p class="warn" role="alert">There is no key in it.</p>` : ""}</form>`;
-}
+const Locked = () => html`<div class="empty"><h1>Open the address that <code>antiphon inspect</code> printed</h1>
+  <p>This page needs the key at its end.</p></div>`;
 
 const PANELS = { offers: "Offers", talk: "Conversation", details: "Details" };
 function Page() {

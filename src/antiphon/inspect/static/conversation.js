@@ -1,6 +1,6 @@
 // A conversation as a picture: a rail of rounds, and in each what was asked, answered, run, and sent.
 import { html, useEffect, useRef, useState } from "./preact.js";
-import { callAgain, change, download, fork, forget, giveUp, go, hrefOf, model, refresh, take } from "./model.js";
+import { callAgain, change, download, fork, giveUp, go, hrefOf, model, refresh, take } from "./model.js";
 import { Block, Questions } from "./questions.js";
 import { clock, compact, count, duration, Json, line, pairs, size, timeOf, visible, Words } from "./text.js";
 
@@ -98,7 +98,6 @@ function Forks({ call, round }) {
 const Side = ({ row }) => row.side === "gap" ? html`<span class="row gap">… ${count(row.left_out, "line")}</span>`
   : html`<span class=${`row ${row.side}`}><span class="sign">${{ both: " ", expected: "-", actual: "+" }[row.side]}</span>
       <span>${row.parts.map(part => part.marked ? html`<mark>${visible(part.text)}</mark>` : visible(part.text))}</span></span>`;
-const cell = (side, absent, value) => absent ? html`<td class="absent">nothing</td>` : html`<td class=${side}><${Json} value=${value} cls="" /></td>`;
 export function Differs({ call }) {
   const { differs, parent } = call;
   if (!parent) return "";
@@ -115,12 +114,7 @@ export function Differs({ call }) {
       <p class="legend"><span class="e">- as it was${isEra ? `, ${line(origin.era)}` : ""}</span> <span
         class="a">+ here${isEra ? `, ${line(call.era)}` : ""}</span></p>
       ${differs.places.map(place => html`<h3>Round ${place.round}: ${line(place.what)}</h3>
-        ${place.text && !place.lines?.length && !place.changes?.length ? html`<${Words} as="p" text=${place.text} />` : ""}
-        ${place.lines?.length ? html`<pre class="diff">${place.lines.map(row => html`<${Side} row=${row} />`)}</pre>` : ""}
-        ${place.changes?.length ? html`<div class="diff"><table
-          class="paths"><thead><tr><th scope="col">where</th><th scope="col">as it was</th><th scope="col">here</th></tr></thead>
-          <tbody>${place.changes.map(each => html`<tr><th scope="row" class="mono">${visible(each.path)}</th>
-            ${cell("expected", each.kind === "unexpected", each.expected)}${cell("actual", each.kind === "missing", each.actual)}</tr>`)}</tbody></table></div>` : ""}`)}`}
+        <pre class="diff">${place.lines.map(row => html`<${Side} row=${row} />`)}</pre>`)}`}
   </section>`;
 }
 
@@ -256,8 +250,7 @@ function Head({ call }) {
       ${under ? html`<button type="button" disabled=${call.can?.cancel !== true || model.busy.cancel}
         onClick=${() => giveUp(call.id)}>Give up</button>` : ""}
       ${kind === "resources" ? "" : html`<button type="button" onClick=${edit}>Edit</button>`}
-      <button type="button" disabled=${model.busy.start} onClick=${() => callAgain(call)}>Call again</button>
-      <button type="button" class="quiet" onClick=${() => forget(call.id)}>Forget</button></div></header>`;
+      <button type="button" disabled=${model.busy.start} onClick=${() => callAgain(call)}>Call again</button></div></header>`;
 }
 
 export function Call({ call }) {

@@ -1,10 +1,9 @@
 // Beside the conversation: the token of a round opened, what ran again, replay safety, and the log.
 import { html, useState } from "./preact.js";
-import { api, checkSafety, change, model, setLevel } from "./model.js";
+import { api, checkSafety, change, model } from "./model.js";
 import { Frames, Ticking } from "./conversation.js";
 import { compact, count, Json, line, pairs, size, timeOf, Words } from "./text.js";
 
-const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 const filled = value => value && typeof value === "object" ? Object.keys(value).length > 0 : value !== null && value !== undefined;
 const Row = ({ name, children }) => html`<tr><th scope="row">${name}</th><td>${children}</td></tr>`;
 const entries = held => Object.entries(held).map(([name, value]) => html`<div><code>${line(name)} = ${line(compact(value), 400)}</code></div>`);
@@ -55,15 +54,14 @@ function Ran({ call }) {
 }
 
 function Safety({ call }) {
-  const can = model.state.can?.replay_safety;
+  const can = call.can?.replay_safety;
   const found = model.safety[call.id];
   return html`<h2>Replay safety</h2>
     <p class="soft">${can === true ? "Runs every round of this call twice, and once more on a fresh instance, and says what differs." : line(can ?? "", 500)}</p>
     ${can === true ? html`<button type="button" disabled=${model.busy.safety}
       onClick=${() => checkSafety(call.id)}>${model.busy.safety ? "Checking…" : "Check replay safety"}</button>` : ""}
     ${!found ? "" : html`<div class=${`verdict ${found.ok ? "ok" : "bad"}`}><b>${found.ok ? "✓ Safe to replay" : "✗ Not safe to replay"}</b>
-      ${(found.findings ?? []).map(each => html`<div class="finding"><b>${line(each.title, 400)}</b><${Words} text=${each.text} /></div>`)}
-      ${found.findings?.length ? "" : html`<${Words} text=${found.text} />`}</div>`}`;
+      <${Words} text=${found.text} /></div>`}`;
 }
 
 const Notice = ({ notice }) => {
@@ -74,11 +72,8 @@ const Notice = ({ notice }) => {
 };
 function Log() {
   const [traffic, setTraffic] = useState(null);
-  const level = model.state.level ?? "";
   const shown = model.notices.slice(-100).reverse();
   return html`<div class="row"><h2>Log</h2><span class="sp"></span>
-      <label class="soft">from <select class="small" value=${level} onChange=${event => event.target.value && setLevel(event.target.value)}>
-        <option value="">as it is</option>${LEVELS.map(each => html`<option value=${each}>${each}</option>`)}</select></label>
       <button type="button" class="quiet" disabled=${!shown.length} onClick=${() => change({ notices: [] })}>Clear</button></div>
     ${shown.length ? html`<ul class="notices">${shown.map((notice, at) => html`<${Notice}
       key=${model.notices.length - at} notice=${notice} />`)}</ul>`

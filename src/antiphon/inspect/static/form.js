@@ -1,6 +1,6 @@
 // A form made from a JSON Schema. What is left empty is absent: `undefined`.
 import { html, useEffect, useRef, useState } from "./preact.js";
-import { compact, line, visible, Words } from "./text.js";
+import { compact, line, Words } from "./text.js";
 
 const DEEPEST = 12;
 const TYPES = { email: "email", uri: "url", date: "date", password: "password" };

@@ -29,8 +29,8 @@ let key = "";
 const storage = (name, ...value) => {
   try { return value.length ? sessionStorage.setItem(name, value[0]) : sessionStorage.getItem(name); } catch { return null; }
 };
-export function takeKey(text) {
-  const found = /key=([^&#\s]+)/.exec(text)?.[1] ?? (/^[\w-]{16,}$/.test(text.trim()) ? text.trim() : "");
+function takeKey(text) {
+  const found = /key=([^&#\s]+)/.exec(text)?.[1];
   if (found) { key = decodeURIComponent(found); storage(KEY, key); }
   return Boolean(found);
 }
@@ -38,11 +38,11 @@ export function takeKey(text) {
 export class Refusal extends Error {
   constructor(message, status) { super(message); this.status = status; }
 }
-async function request(path, { body, method, headers } = {}) {
+async function request(path, { body } = {}) {
   let response;
   try {
-    response = await fetch(`/api/${path}`, { method: method ?? (body === undefined ? "GET" : "POST"), cache: "no-store",
-      headers: { Authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
+    response = await fetch(`/api/${path}`, { method: body === undefined ? "GET" : "POST", cache: "no-store",
+      headers: { Authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body) });
   } catch { throw new Refusal("`antiphon inspect` does not answer. Is it still running?", 0); }
   if (response.ok) return response;
@@ -89,18 +89,17 @@ export async function run() {
 }
 
 let connection = 0;
-export async function connect() {
+async function connect() {
   const mine = ++connection;
-  let last = "", wait = 500;
+  let wait = 500;
   while (mine === connection) {
     try {
       // First the events, then the state: nothing that happens between the two is missed.
-      const response = await request("events", { headers: last ? { "Last-Event-ID": last } : {} });
+      const response = await request("events");
       await load();
       wait = 500;
       for await (const event of events(response.body)) {
         if (mine !== connection) return;
-        last = event.id || last;
         heard(event.name, JSON.parse(event.data));
       }
     } catch (error) {
@@ -122,7 +121,7 @@ async function* events(body) {
     for (const block of blocks) {
       const fields = block.split(/\r?\n/).map(row => /^(\w+): ?(.*)$/.exec(row)).filter(Boolean);
       const of = name => fields.filter(([, each]) => each === name).map(([,, text]) => text).join("\n");
-      if (of("data")) yield { id: of("id"), name: of("event") || "message", data: of("data") };
+      if (of("data")) yield { name: of("event") || "message", data: of("data") };
     }
   }
 }
@@ -278,14 +277,5 @@ export const restart = () => act("restart", async () => { change({ state: await 
 export const subscribe = (uri, on) => act("subscribe", async () => {
   const { subscriptions } = await api("subscriptions", { body: { uri, on } });
   change({ state: { ...model.state, subscriptions } });
-});
-export const setLevel = level => act("level", async () => {
-  const set = await api("log-level", { body: { level } });
-  change({ state: { ...model.state, level: set.level } });
-});
-export const forget = id => act("forget", async () => {
-  await api(id ? `calls/${encodeURIComponent(id)}` : "calls", { method: "DELETE" });
-  change({ calls: {}, state: { ...model.state, calls: id ? model.state.calls.filter(each => each.id !== id) : [] } });
-  if (!id || model.route.name === id) location.hash = "#/";
 });
 export const callAgain = call => start({ method: call.method, params: call.params, era: call.era });

@@ -1,6 +1,6 @@
 // What the server offers: the list beside, and a page with a form for each tool, prompt, resource and template.
 import { html, useEffect, useRef, useState } from "./preact.js";
-import { api, change, changeNow, forget, hrefOf, model, start, subscribe } from "./model.js";
+import { api, change, changeNow, hrefOf, model, start, subscribe } from "./model.js";
 import { FORKS } from "./conversation.js";
 import { Form, initial } from "./form.js";
 import { Json, line, whenOf, Words } from "./text.js";
@@ -48,7 +48,7 @@ export function Offers() {
         role="img">${MARKS[call.failed ? "failed" : call.status] ?? ""}</i> ${` ${call.parent ? "↳ " : ""}${line(call.title, 60)} `}
         <em>${call.how ? FORKS[call.how]?.[0].toLowerCase() ?? line(call.how) : line(call.about ?? "", 80)}</em>`,
       whenOf(call.started), ["calls", "beside"].includes(route.kind) && route.name === call.id))}</ul>
-      ${search ? "" : html`<button type="button" class="quiet" onClick=${() => forget()}>Forget all</button>`}` : html`<p
+` : html`<p
         class="soft">${words.length ? "No call fits." : "Calls that you make appear here."}</p>`}</div>`;
 }
 

@@ -21,7 +21,7 @@ const kindOf = ({ method, params = {} }) => method === "sampling/createMessage" 
   : params.mode === "url" || (params.url && !params.requestedSchema) ? "url" : "form";
 
 // What is sent unless something is changed.
-export function draftOf(question, given) {
+function draftOf(question, given) {
   const kind = kindOf(question);
   if (kind === "sampling") return given ?? { role: "assistant", content: { type: "text", text: "" }, model: "a person" };
   if (kind === "roots") return given ?? { roots: [] };
@@ -61,29 +61,21 @@ function Roots({ value, onChange, id }) {
     <button type="button" class="small" onClick=${() => put([...roots, { uri: "file:///" }])}>Add a root</button>`;
 }
 
-function Address({ question }) {
-  const text = String(question.params?.url ?? "");
-  let url = null;
-  try { url = new URL(text); } catch { /* shown as it is, below */ }
-  const safe = url && ["http:", "https:"].includes(url.protocol);
-  const doubts = !url ? ["This is not an address."] : [
-    !safe && "Only addresses that begin with http or https can be opened here.",
-    safe && url.protocol === "http:" && !/^(localhost|127\.|\[::1\])/.test(url.hostname) && "The connection is not encrypted (http).",
-    (url.username || url.password) && "A user name stands before the host, which can mislead.",
-    /(^|\.)xn--/.test(url.hostname) && "The host has letters of another alphabet, shown here as xn--…"].filter(Boolean);
-  return html`<div class="address"><p>It wants you to open a page of <b class="host">${visible(url?.host || "no host")}</b></p>
-    <code>${line(url?.href ?? text, 2000)}</code>
-    ${doubts.map(doubt => html`<p class="warn">⚠ ${doubt}</p>`)}
-    ${safe ? html`<p><a class="button" href=${url.href} target="_blank"
-      rel="noopener noreferrer">Open ${visible(url.host)} in a new tab ↗</a></p>` : ""}</div>`;
+function Address({ question, location }) {
+  const { before, host, after, warnings, can_be_opened: safe } = location ?? { before: question.params?.url ?? "", warnings: [] };
+  return html`<div class="address"><p>It wants you to open a page of <b class="host">${visible(host || "no host")}</b></p>
+    <code>${visible(before)}<b>${visible(host)}</b>${visible(after)}</code>
+    ${warnings.map(warning => html`<p class="warn">⚠ ${line(warning, 500)}</p>`)}
+    ${safe ? html`<p><a class="button" href=${question.params.url} target="_blank"
+      rel="noopener noreferrer">Open ${visible(host)} in a new tab ↗</a></p>` : ""}</div>`;
 }
 
 function Body(props) {
-  const { question, value, onChange, id, raw } = props;
+  const { question, location, value, onChange, id, raw } = props;
   const kind = kindOf(question);
   if (kind === "sampling") return html`<${Sampling} ...${props} />`;
   if (kind === "roots") return html`<${Roots} ...${props} />`;
-  if (kind === "url") return html`<${Address} question=${question} />`;
+  if (kind === "url") return html`<${Address} question=${question} location=${location} />`;
   return html`<${Form} schema=${question.params?.requestedSchema ?? {}} value=${value.content} id=${id} raw=${raw}
     onChange=${content => onChange({ ...value, content })} />`;
 }
@@ -110,7 +102,7 @@ export function Questions({ call, round, given, send, sendName = "Answer", onClo
       return html`<div class="one" key=${key}>
         <div class="who"><b>${who} asks${{ sampling: " the model", roots: " for roots", url: " in a browser", form: "" }[kind]} · ${line(key)}</b></div>
         ${question.params?.message ? html`<${Words} text=${question.params.message} />` : ""}
-        ${off ? "" : html`<${Body} question=${question} value=${drafts[key]} id=${id} raw=${raw}
+        ${off ? "" : html`<${Body} question=${question} location=${round.locations?.[key]} value=${drafts[key]} id=${id} raw=${raw}
           onChange=${value => setDrafts(before => ({ ...before, [key]: value }))} />`}
         ${one ? "" : html`<div class="seg" role="radiogroup" aria-label=${`What to do about ${line(key)}`}>
           ${(["form", "url"].includes(kind) ? ["accept", "decline", "cancel"] : ["accept", "refuse"]).map(action => html`<label><input type="radio" name=${id} checked=${(actions[key] ?? "accept") === action}
