@@ -6,7 +6,7 @@ from antiphon.client.signing_in import LoginNeeded
 from antiphon.errors import SignInFailed, Unauthorized
 from antiphon.oauth.account import Login
 from antiphon.oauth.identity import Identity
-from antiphon.transports.protection import Introspect, Jwt, Protected
+from antiphon.transports.authorization import Introspect, Jwt, Protected
 
 __all__ = [
     "Bearer",

@@ -10,7 +10,7 @@ TESTS = Path(__file__).parents[1]
 FLOW, URLS, CHALLENGE = "oauth/test_flow.py", "oauth/test_urls.py", "oauth/test_challenge.py"
 SIGNING_IN, HOSTILE = "client/test_signing_in.py", "client/test_hostile_issuers.py"
 VISITS, KEEPS, LOGIN = "client/test_visits.py", "client/test_keeps.py", "cli/test_login.py"
-PROTECTION, SESSIONS = "transports/test_protection.py", "legacy/server/test_protection.py"
+PROTECTION, SESSIONS = "transports/test_authorization.py", "legacy/server/test_protection.py"
 PEERS, PROVIDER = "peers/test_protected_servers.py", "peers/test_authorization.py"
 IDENTITY, SUITES = "testing/test_identity.py", "testing/suite/test_auth.py"
 

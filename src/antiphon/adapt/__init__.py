@@ -15,7 +15,7 @@ from antiphon.server.dispatch import Service
 from antiphon.stores.store import Store
 
 if TYPE_CHECKING:
-    from antiphon.server.ladder import Elsewhere
+    from antiphon.server.elsewhere import Elsewhere
 
 __all__ = ["awaited", "step"]
 

@@ -24,17 +24,17 @@ from mcp_types.methods import is_input_required
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-from antiphon.adapt.acting import acts_before_asking
+from antiphon.adapt.effects import acts_before_asking
 from antiphon.adapt.session import AskingSession, ElsewhereSession, PushingSession, let_fastmcp_ask
 from antiphon.adapt.versions import check_mcp
 from antiphon.errors import CannotAsk, InvalidRequest, ProtocolError, UnstableQuestion
 from antiphon.rounds.ask import supports
 from antiphon.rounds.journal import RoundEnds, raw_input_required
 from antiphon.rounds.token import Codec, Seal, SignedState
-from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service, as_error
+from antiphon.server.elsewhere import Elsewhere
+from antiphon.server.era_dialect import MODERN, Dialect
 from antiphon.server.handler import raw_params, take_end, take_return
-from antiphon.server.ladder import Elsewhere
 from antiphon.server.run import Channel, Run
 from antiphon.server.tools import error_result
 from antiphon.stores.store import Store
@@ -123,9 +123,9 @@ class Adapted(Service):
         kind = AskingSession if is_modern else ElsewhereSession
         converse = partial(self._converse, ctx, call_next, kind, meta)
         try:
-            if self._descends(ctx, run.call, is_modern=is_modern):
+            if self._asks_elsewhere(ctx, run.call, is_modern=is_modern):
                 run.call.principal = self._principal(ctx)
-                result: JsonObject = await self._laddered(ctx.method, converse)(run)
+                result: JsonObject = await self._with_elsewhere(ctx.method, converse)(run)
                 return {"resultType": "complete", **result} if is_modern else result
             return await (converse(run) if is_modern else self._pushed(ctx, call_next, run))
         except RoundEnds:
@@ -160,7 +160,7 @@ class Adapted(Service):
         run.task = asyncio.current_task()
         return await _handled(run, replace(ctx, session=PushingSession(ctx.session, run)), call_next)
 
-    def _descends(self, ctx: ServerRequestContext[Any, Any], call: Call, *, is_modern: bool) -> bool:
+    def _asks_elsewhere(self, ctx: ServerRequestContext[Any, Any], call: Call, *, is_modern: bool) -> bool:
         """Whether people are asked elsewhere what this client cannot show."""
         place = self.elsewhere
         if place is None or (place.is_local and ctx.request is not None):  # nobody at this machine for HTTP

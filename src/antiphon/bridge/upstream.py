@@ -32,8 +32,8 @@ from antiphon.errors import (
     ResourceNotFound,
 )
 from antiphon.rounds.ask import missing, of_wire
+from antiphon.rounds.client_loop import Leg, Questions, Step, rounds
 from antiphon.rounds.journal import raw_input_required
-from antiphon.rounds.loop import Leg, Questions, Step, rounds
 from antiphon.server.dispatch import Service
 from antiphon.server.mounts import Mount, Unreachable
 from antiphon.server.run import Channel, Push, Run, push_all

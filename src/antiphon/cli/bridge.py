@@ -20,7 +20,7 @@ from antiphon.cli.target import ServerTarget, era_option, header_option, read_he
 from antiphon.transports.link import Link
 
 if TYPE_CHECKING:
-    from antiphon.server.ladder import Elsewhere
+    from antiphon.server.elsewhere import Elsewhere
     from antiphon.stores.store import Store
 
 _NAMED: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,31})=(?!=)(.+)", re.DOTALL)

@@ -30,7 +30,7 @@ from antiphon.client.client import Client
 from antiphon.client.results import Complete, InputNeeded, Pending
 from antiphon.errors import CannotAnswer, Refused
 from antiphon.escaping import compact, duration, line
-from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
+from antiphon.rounds.client_loop import FIRST_PAUSE, LAST_PAUSE
 from antiphon.rounds.token import generate_key
 from antiphon.testing.report.conversation import Step, conversation
 from antiphon.testing.transcript import Recorded, turn_of

@@ -29,8 +29,8 @@ from antiphon.loading import ImportFailed, ServerMissing, ServerName
 from antiphon.oauth.urls import UrlRefused, check_endpoint
 from antiphon.tracebacks import own_traceback
 from antiphon.transports.asgi import LOCAL_HOSTS, MAX_REQUESTS, Endpoint
+from antiphon.transports.authorization import RESOURCE
 from antiphon.transports.local_endpoint import check_reach
-from antiphon.transports.protection import RESOURCE
 from antiphon.types import JsonObject
 from antiphon.workers import BACKLOG, Job, announce, check_end, keep_running, worker_config
 

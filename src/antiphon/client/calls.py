@@ -12,7 +12,7 @@ from antiphon.client.answers import response
 from antiphon.client.requests import OnProgress, Requests
 from antiphon.client.results import Pending, Result, check_call
 from antiphon.errors import CannotAnswer, Refused
-from antiphon.rounds.loop import Leg, Pause, Questions, Step, rounds
+from antiphon.rounds.client_loop import Leg, Pause, Questions, Step, rounds
 from antiphon.types import JsonObject
 
 _INVALID_PARAMS = -32602

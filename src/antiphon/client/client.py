@@ -29,7 +29,7 @@ from antiphon.client.results import (
     read_result,
 )
 from antiphon.errors import CannotAnswer
-from antiphon.rounds.loop import MAX_ROUNDS, Pause, Questions
+from antiphon.rounds.client_loop import MAX_ROUNDS, Pause, Questions
 from antiphon.transports.link import Authorizer, Caller, session_of
 from antiphon.types import (
     Completion,

@@ -26,7 +26,7 @@ from antiphon.errors import (
 from antiphon.inbox.notify import Notice, Notify
 from antiphon.inbox.page import Identify, Page
 from antiphon.inbox.rows import KEEP, Row, Rows, new_ticket
-from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
+from antiphon.rounds.client_loop import FIRST_PAUSE, LAST_PAUSE
 from antiphon.stores.shared_steps import SharedSteps
 from antiphon.stores.store import Store
 from antiphon.types import Implementation, JsonObject

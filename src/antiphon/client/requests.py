@@ -13,7 +13,7 @@ from antiphon.client.catalogue import Cache, Catalogue
 from antiphon.client.deadlines import Budget, Deadlines
 from antiphon.client.results import CallResult, ReadResult, Result, implementation, read_result
 from antiphon.errors import Disconnected, PeerBroken, Refused
-from antiphon.rounds.loop import asked
+from antiphon.rounds.client_loop import asked
 from antiphon.transports.link import OnNotification, SessionLink, refusal
 from antiphon.types import Implementation, JsonObject, LogLevel, Tool
 from antiphon.wire.headers import encode_params, encode_value

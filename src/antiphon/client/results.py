@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from antiphon.errors import CallFailed, PeerBroken
-from antiphon.rounds.loop import is_request
+from antiphon.rounds.client_loop import is_request
 from antiphon.types import Content, Contents, Implementation, JsonObject, Message, Text
 from antiphon.wire.revisions import METHODS, SERVER_INFO
 

@@ -14,8 +14,8 @@ from antiphon.escaping import plain
 from antiphon.inbox.locations import Location, read_location
 from antiphon.inspect.instance import Instance
 from antiphon.inspect.traffic import LONGEST, Frame, bounded, current
-from antiphon.rounds.loop import FIRST_PAUSE
-from antiphon.rounds.opened import OpenedToken, TokenKeys
+from antiphon.rounds.client_loop import FIRST_PAUSE
+from antiphon.rounds.opened_token import OpenedToken, TokenKeys
 from antiphon.rounds.token import SealBroken
 from antiphon.testing.report.conversation import conversation
 from antiphon.testing.transcript import Turn

@@ -24,7 +24,7 @@ from antiphon.inspect.differences import differs
 from antiphon.inspect.feed import Feed
 from antiphon.inspect.instance import Instance, Spot
 from antiphon.inspect.traffic import LONGEST, MOST_LOOSE, Frame, bounded
-from antiphon.rounds.opened import TokenKeys
+from antiphon.rounds.opened_token import TokenKeys
 from antiphon.rounds.token import parse_keys
 from antiphon.testing.servers import KEYS
 from antiphon.transports.link import Authorizer

@@ -27,7 +27,7 @@ from antiphon.rounds.token import (
     SignedState,
 )
 from antiphon.server.change_log import ChangeLog
-from antiphon.server.dialect import MODERN, Dialect
+from antiphon.server.era_dialect import MODERN, Dialect
 from antiphon.server.handler import raw_route, told_by
 from antiphon.server.methods import Methods, Route
 from antiphon.server.middleware import Middleware, check_middleware, wrapped
@@ -48,7 +48,7 @@ from antiphon.wire.jsonrpc import Message
 from antiphon.wire.revisions import METHODS, SERVER_INFO
 
 if TYPE_CHECKING:
-    from antiphon.server.ladder import Elsewhere, Ladder
+    from antiphon.server.elsewhere import AskingElsewhere, Elsewhere
 
 log = logging.getLogger("antiphon")
 
@@ -134,9 +134,9 @@ class Service(Methods):
         self._routes: dict[str, Route] = dict(self._builtin)
         self.elsewhere = elsewhere
         """Where people are asked whom a client cannot ask."""
-        self._ladder: Ladder | None = None
+        self._asking_elsewhere: AskingElsewhere | None = None
         if elsewhere is not None:
-            self._descend(elsewhere)
+            self._ask_elsewhere(elsewhere)
 
     # --- around the methods, and below them ------------------------------------------------------------------------
 
@@ -377,16 +377,16 @@ class Service(Methods):
 
     def _route(self) -> None:
         self._routes = {
-            method: wrapped(self._laddered(method, route), self._middleware, self._completed)
+            method: wrapped(self._with_elsewhere(method, route), self._middleware, self._completed)
             for method, route in self._builtin.items()
         }
 
-    def _descend(self, elsewhere: "Elsewhere") -> None:
+    def _ask_elsewhere(self, elsewhere: "Elsewhere") -> None:
         """Ask people there whom their clients cannot ask."""
-        from antiphon.server.ladder import Ladder  # with the inbox, which most servers do not have
+        from antiphon.server.elsewhere import AskingElsewhere  # with the inbox, which most servers do not have
 
         self._asked_elsewhere = frozenset({"elicitation"})
-        self._ladder = Ladder(
+        self._asking_elsewhere = AskingElsewhere(
             elsewhere,
             lambda run: self.tokens.bound(run),  # noqa: PLW0108 -- share_seal() replaces the tokens
             self._shown_name,
@@ -401,14 +401,14 @@ class Service(Methods):
 
     def asks_elsewhere(self, call: Call) -> bool:
         """Whether people are asked elsewhere what the client of this call cannot show."""
-        return self._ladder is not None and self._ladder.takes(call)
+        return self._asking_elsewhere is not None and self._asking_elsewhere.takes(call)
 
     async def _relays(self, call: Call) -> bool:
         return not self.asks_elsewhere(call) and await super()._relays(call)
 
-    def _laddered(self, method: str, route: Route) -> Route:
+    def _with_elsewhere(self, method: str, route: Route) -> Route:
         asks = method in METHODS and METHODS[method].asks
-        return self._ladder.around(route) if self._ladder is not None and asks else route
+        return self._asking_elsewhere.around(route) if self._asking_elsewhere is not None and asks else route
 
 
 def as_error(fault: BaseException, run: Run | None) -> ProtocolError:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from antiphon.errors import CannotAnswer, PeerBroken, RoundsExceeded
-from antiphon.rounds.loop import retry
+from antiphon.rounds.client_loop import retry
 from antiphon.testing.answer_values import AnswerUnfit, Supply, again, response_to
 from antiphon.types import Accepted, JsonObject
 

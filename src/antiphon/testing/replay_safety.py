@@ -16,7 +16,7 @@ import msgspec
 from antiphon.client.answers import Answers, Asker
 from antiphon.client.results import Complete, Pending
 from antiphon.errors import CallFailed, Disconnected, Refused, RoundsExceeded
-from antiphon.rounds.loop import MAX_ROUNDS
+from antiphon.rounds.client_loop import MAX_ROUNDS
 from antiphon.server.dispatch import Service
 from antiphon.testing.answer_values import message_of
 from antiphon.testing.answers import Script

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
 from antiphon.http.exchange import Application, Receive, Scope, Send
-from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Principal, Service
+from antiphon.server.era_dialect import MODERN, Dialect
 from antiphon.tracebacks import from_own_frame
 from antiphon.transports.admission import (
     ANY,

@@ -12,8 +12,8 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from antiphon.errors import InternalError, InvalidRequest, ProtocolError
-from antiphon.server.dialect import MODERN, Dialect
 from antiphon.server.dispatch import Service
+from antiphon.server.era_dialect import MODERN, Dialect
 from antiphon.server.run import Channel
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc

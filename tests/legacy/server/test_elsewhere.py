@@ -3,7 +3,7 @@
 from antiphon import Accepted, Client
 from antiphon.testing.servers import serving
 from server.desk import ERASE, Desk, Ops
-from server.test_ladder import waits
+from server.test_elsewhere import waits
 from server.test_needs import needy
 
 

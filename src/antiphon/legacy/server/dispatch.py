@@ -10,10 +10,10 @@ import msgspec
 
 from antiphon.errors import CannotAsk, InvalidParams, MethodNotFound, ProtocolError, ResourceNotFound
 from antiphon.legacy.server.sessions import MAX_BYTES, MAX_URIS, Session
+from antiphon.rounds.client_loop import FIRST_PAUSE, LAST_PAUSE
 from antiphon.rounds.journal import Conversation, Journal
-from antiphon.rounds.loop import FIRST_PAUSE, LAST_PAUSE
-from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
+from antiphon.server.era_dialect import Dialect
 from antiphon.server.run import Channel, push_all
 from antiphon.server.tools import error_result
 from antiphon.types import LOG_LEVELS, JsonObject, LogLevel

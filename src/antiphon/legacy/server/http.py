@@ -13,8 +13,8 @@ from antiphon.legacy.server.instances import InstanceRouter
 from antiphon.legacy.server.reply_stream import ReplyStream, StatelessReply
 from antiphon.legacy.server.resuming import GetStreams
 from antiphon.legacy.server.sessions import Session, Sessions, opened, states_revision
-from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
+from antiphon.server.era_dialect import Dialect
 from antiphon.server.run import Channel
 from antiphon.stores.store import StoreError
 from antiphon.transports.admission import Accepts, read_accept

@@ -12,8 +12,8 @@ from antiphon.legacy.server.dispatch import Dispatcher
 from antiphon.legacy.server.push import PushChannel, Pushes
 from antiphon.legacy.server.sessions import Session, opened, states_revision
 from antiphon.oauth.identity import Identity
-from antiphon.server.dialect import Dialect
 from antiphon.server.dispatch import Service
+from antiphon.server.era_dialect import Dialect
 from antiphon.server.run import Channel
 from antiphon.types import JsonObject
 from antiphon.wire import jsonrpc

@@ -12,7 +12,7 @@ from antiphon.client.answers import Answers, Elicitation, SampleRequest
 from antiphon.client.client import Client
 from antiphon.client.requests import Requests
 from antiphon.errors import CallFailed, CallTimeout, CannotAnswer, PeerBroken, Refused, RoundsExceeded
-from antiphon.rounds.loop import MAX_ROUNDS
+from antiphon.rounds.client_loop import MAX_ROUNDS
 from antiphon.testing.answers import Script, asked_in, keyless_in, request_of
 from antiphon.testing.json_paths import ABSENT
 from antiphon.testing.suite.model import Case, Responder

@@ -99,8 +99,8 @@ class Elsewhere(Protocol):
         ...
 
 
-class Ladder:
-    """The ways down from a client that shows forms, for all calls of a server."""
+class AskingElsewhere:
+    """Asks people elsewhere whom their clients cannot ask, for all calls of a server."""
 
     def __init__(self, place: Elsewhere, bound: Callable[[Run], bytes], name: Callable[[], str]) -> None:
         self.place = place
@@ -114,14 +114,14 @@ class Ladder:
         return self.place.always or not (supports(able, _FORM) and supports(able, _PAGE))
 
     def around(self, inner: Route) -> Route:
-        """A route whose questions find a person in one of these ways."""
+        """A route that asks elsewhere what its client cannot show."""
 
-        async def climb(run: Run) -> Any:
+        async def answer(run: Run) -> Any:
             if not self.takes(run.call):
                 return await inner(run)
-            return await _Descent(self, run, inner).result()
+            return await _CallElsewhere(self, run, inner).result()
 
-        return climb
+        return answer
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Start what has to be done even if the request is cancelled, and hold it until then."""
@@ -131,18 +131,18 @@ class Ladder:
         return task
 
 
-class _Descent:
+class _CallElsewhere:
     """One request of a client that cannot be asked everything."""
 
-    def __init__(self, ladder: Ladder, run: Run, inner: Route) -> None:
-        self._ladder = ladder
-        self._place = ladder.place
-        self._rows = ladder.place.rows
+    def __init__(self, asking: AskingElsewhere, run: Run, inner: Route) -> None:
+        self._asking_elsewhere = asking
+        self._place = asking.place
+        self._rows = asking.place.rows
         self._inner = inner
         self._first = self._run = run
         self._call = run.call
         # Before the handler runs, which may change what it is given.
-        self._marks = [f"antiphon:parked:{mark}" for mark in self._rows.marks(ladder.bound(run))]
+        self._marks = [f"antiphon:parked:{mark}" for mark in self._rows.marks(asking.bound(run))]
         self._pointer: bytes | None = None
         """What the store has under the first mark."""
         self._consents: JsonObject = {}
@@ -234,7 +234,7 @@ class _Descent:
                 method=call.method,
                 name=call.name,
                 arguments=arguments if type(arguments) is dict else {},
-                server=self._ladder.name(),
+                server=self._asking_elsewhere.name(),
                 questions=questions,
                 since=now,
                 until=until,
@@ -258,7 +258,7 @@ class _Descent:
             moved = await self._change(row)
             return moved if _state(moved) != _state(row) else self._told(_RUNS)
         if not await rows.store.add(f"antiphon:parked:taken:{round_}", ttl=KEEP):
-            self._ladder.start(claim.release())
+            self._asking_elsewhere.start(claim.release())
             held = await self._found(row.id)
             return held if held is None or _state(held) != _state(row) else None
         renewing = asyncio.ensure_future(claim.stay())
@@ -266,14 +266,14 @@ class _Descent:
             self._begin(row)
             outcome = await self._round(row)
         except BaseException:
-            self._ladder.start(self._close(row, claim, None))
+            self._asking_elsewhere.start(self._close(row, claim, None))
             raise
         finally:
             renewing.cancel()
         if isinstance(outcome, Row):
-            self._ladder.start(claim.release())
+            self._asking_elsewhere.start(claim.release())
         else:
-            await asyncio.shield(self._ladder.start(self._close(row, claim, outcome)))
+            await asyncio.shield(self._asking_elsewhere.start(self._close(row, claim, outcome)))
         return outcome
 
     def _begin(self, row: Row) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon import PeerBroken, RoundsExceeded
-from antiphon.rounds.loop import Leg, Pause, Questions, asked, retry, rounds
+from antiphon.rounds.client_loop import Leg, Pause, Questions, asked, retry, rounds
 
 from .scripted import YES, asks, done, form
 

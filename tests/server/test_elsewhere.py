@@ -23,7 +23,7 @@ from antiphon import (
 )
 from antiphon.errors import NotAllowed
 from antiphon.inbox.rows import Rows
-from antiphon.server import ladder
+from antiphon.server import elsewhere
 from antiphon.stores import MemoryStore
 from antiphon.testing.servers import serving
 
@@ -105,7 +105,7 @@ async def test_a_call_that_waits_says_the_same_again_and_does_nothing() -> None:
     text, row = first["result"]["content"][0]["text"], ops.desk.told[0]
     assert f"{PAGE}/{row.id}" in text
     assert "same arguments" in text
-    assert first["result"]["_meta"][ladder.WAITING]["page"] == f"{PAGE}/{row.id}"
+    assert first["result"]["_meta"][elsewhere.WAITING]["page"] == f"{PAGE}/{row.id}"
 
 
 @ERAS
@@ -227,7 +227,7 @@ async def test_the_result_is_given_again_for_a_minute_and_then_a_person_is_asked
         await ops.desk.answer()
     assert await ops.text() == "Erased staging"
     assert "was not run again" in await ops.text()
-    clock.now += ladder.AGAIN + 1
+    clock.now += elsewhere.AGAIN + 1
     assert waits(await ops.text())
     assert ops.erased == ["staging"]
     assert len({row.id for row in ops.desk.told}) == 2
@@ -544,7 +544,7 @@ async def test_an_answer_that_the_handlers_own_check_refuses_is_asked_again() ->
 
 
 @ERAS
-async def test_sampling_and_roots_have_no_ladder(era: str) -> None:
+async def test_sampling_and_roots_are_not_asked_elsewhere(era: str) -> None:
     app = Server("ops", elsewhere=Desk())
 
     @app.tool
@@ -618,7 +618,7 @@ async def test_prompts_and_resources_say_so_in_an_error(era: str) -> None:
 
 @ERAS
 async def test_a_person_at_this_machine_is_waited_for(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "BEAT", 0.01)
+    monkeypatch.setattr(elsewhere, "BEAT", 0.01)
     desk = Desk(patience=10, is_local=True)
     ops = Ops(desk)
     seen: list[tuple[float, str | None]] = []

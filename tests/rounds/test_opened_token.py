@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from antiphon import Seal, SignedState
 from antiphon.rounds.journal import Answered, AskedQuestion, Journal
-from antiphon.rounds.opened import TokenKeys
+from antiphon.rounds.opened_token import TokenKeys
 from antiphon.rounds.token import SealBroken, binding, generate_key
 
 KEY = generate_key(b"k" * 32)
