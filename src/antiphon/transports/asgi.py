@@ -157,6 +157,7 @@ class Endpoint:
                     message = jsonrpc.decode(body)
                 else:
                     message, dialect = self._read(body, headers)
+                del event, body  # a handler may take long
                 if not accepts.stream and dialect is MODERN and message.get("method") == "subscriptions/listen":
                     raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
             if identity is not None:
@@ -259,17 +260,15 @@ class Endpoint:
         if not announced.isdigit() or int(announced[:20]) > self._max_body:
             raise self._too_large()
 
-    async def _whole_body(self, event: Any, receive: Receive) -> bytes:
+    async def _whole_body(self, event: Any, receive: Receive) -> bytearray:
         """A body that comes in pieces; OSError if the client goes away before its end."""
-        chunks: list[bytes] = []
-        size = 0
+        body = bytearray()  # no list of pieces: a long body would be in memory twice
         while event["type"] != "http.disconnect":
-            chunks.append(event.get("body", b""))
-            size += len(chunks[-1])
-            if size > self._max_body:
+            body += event.get("body", b"")
+            if len(body) > self._max_body:
                 raise self._too_large()
             if not event.get("more_body", False):
-                return b"".join(chunks)
+                return body
             event = await receive()
         raise OSError("the client went away")
 
