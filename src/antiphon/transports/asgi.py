@@ -261,15 +261,17 @@ class Endpoint:
         if not announced.isdigit() or int(announced[:20]) > self._max_body:
             raise self._too_large()
 
-    async def _whole_body(self, event: Any, receive: Receive) -> bytearray:
+    async def _whole_body(self, event: Any, receive: Receive) -> bytes:
         """A body that comes in pieces; OSError if the client goes away before its end."""
-        body = bytearray()  # no list of pieces: a long body would be in memory twice
+        chunks: list[bytes] = []
+        size = 0
         while event["type"] != "http.disconnect":
-            body += event.get("body", b"")
-            if len(body) > self._max_body:
+            chunks.append(event.get("body", b""))
+            size += len(chunks[-1])
+            if size > self._max_body:
                 raise self._too_large()
             if not event.get("more_body", False):
-                return body
+                return b"".join(chunks)
             event = await receive()
         raise OSError("the client went away")
 

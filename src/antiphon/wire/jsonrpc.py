@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from types import GenericAlias
 from typing import Any, AnyStr, Final, TypeAlias
 
 import msgspec
@@ -102,7 +103,7 @@ def _shallow_decoder() -> msgspec.json.Decoder[Any]:
     scalar: Any = str | int | float | bool | None
     value = scalar
     for _ in range(_SHALLOW):
-        value = scalar | dict[str, value] | list[value]
+        value = scalar | GenericAlias(dict, (str, value)) | GenericAlias(list, value)
     return msgspec.json.Decoder(value)
 
 
