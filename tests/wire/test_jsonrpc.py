@@ -151,11 +151,26 @@ def any_json(draw, levels):
     return blank + "{" + ",".join(f"{draw(blanks)}{draw(strings)}{draw(blanks)}:{part}" for part in parts) + "}"
 
 
+# What makes a message long: one text, with and without what has to be told apart in it, or many values.
+LONG = {
+    "": "",
+    "text": '"pad":"' + "x" * 5_000 + '",',
+    "marks": '"pad":"' + r":{[\u003a\\u003a\\" * 300 + '",',
+    "values": '"pad":[' + ",".join(['"a:"'] * 900) + "],",
+}
+
+
 @examples(300)
-@given(any_json(3), strings, blanks)
-def test_every_text_is_judged_as_a_reader_of_every_byte_would(text, key, blank):
-    body = f"{{{key}{blank}:{text}}}".encode()
+@given(any_json(3), strings, blanks, st.sampled_from(list(LONG)))
+def test_every_text_is_judged_as_a_reader_of_every_byte_would(text, key, blank, long):
+    body = f"{{{LONG[long]}{key}{blank}:{text}}}".encode()
     assert decoded(body) == verdict(body)
+
+
+@pytest.mark.parametrize("long", LONG)
+@pytest.mark.parametrize("pair", [r'"a":"\u003a","a":1', r'"a":1,"a":"\u003A"', r'"a":{"b":":","b":"\u003a"}'])
+def test_an_escaped_colon_hides_no_repeated_key(long, pair):
+    assert is_refused(f"{{{LONG[long]}{pair}}}".encode())
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ class Conversation:
     """One round of one flow: the journal so far, what the client sent, and what is still to be asked."""
 
     __slots__ = (
-        *("_capabilities", "_claimed", "_read", "_returned", "_seen"),
+        *("_capabilities", "_claimed", "_read", "_returned", "_seen", "_taken"),
         *("arrived", "journal", "lacking", "pending", "unfit"),
     )
 
@@ -192,6 +192,8 @@ class Conversation:
         self._capabilities = capabilities
         self._seen: set[str] = set()
         """The names that this run has given."""
+        self._taken: dict[str, int] = {}
+        """How many names with this beginning are surely given: they need not be tried again."""
         self._claimed: set[tuple[str, bytes]] = set()
         """The answers that this run has used, by name and fingerprint: two questions may have had the same name."""
         self._read: set[str] = set()
@@ -224,14 +226,9 @@ class Conversation:
 
         Every round begins with all the questions before it, so this is the short way: no Question is made.
         """
-        name = key or form.name
+        name = self._free(key or form.name)
         answered = self.journal.answers.get(name)
-        if (
-            answered is None
-            or not answered.read
-            or name in self._seen
-            or answered.fingerprint != form_print(form, message, key)
-        ):
+        if answered is None or not answered.read or answered.fingerprint != form_print(form, message, key):
             return None
         self._seen.add(name)
         self._claimed.add((name, answered.fingerprint))
@@ -320,12 +317,20 @@ class Conversation:
         return result
 
     def _name(self, base: str) -> str:
+        name = self._free(base)
+        self._seen.add(name)
+        return name
+
+    def _free(self, base: str) -> str:
         # The same key asked twice in one run (a loop that asks until the answer is good) is two questions.
-        name, count = base, 1
+        if base not in self._seen:
+            return base
+        count = self._taken.get(base, 1)
+        name = base
         while name in self._seen:
             count += 1
             name = f"{base}-{count}"
-        self._seen.add(name)
+        self._taken[base] = count - 1
         return name
 
     def _response(self, name: str, print_: bytes) -> object:
@@ -374,6 +379,7 @@ class Conversation:
                 found = self._recorded(other, question)
                 if found is not None:
                     self._seen.discard(name)
+                    self._taken.clear()
                     self._seen.add(other)
                     return found
         return None

@@ -35,15 +35,15 @@ class Filter(msgspec.Struct, rename="camel", omit_defaults=True):
 class Listener:
     """One open stream. Equal notifications that wait to be sent are one."""
 
-    __slots__ = ("_loop", "_wake", "closed", "filter", "id", "waiting")
+    __slots__ = ("_loop", "_news", "closed", "filter", "id", "waiting")
 
     def __init__(self, id_: RequestId, wanted: Filter) -> None:
         self.id = id_
         self.filter = wanted
         self.waiting: dict[tuple[str, str], JsonObject] = {}
         self.closed = False
-        self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._news = self._loop.create_future()
 
     def tell(self, method: str, uri: str = "") -> None:
         if not self.filter.admits(method, uri):
@@ -55,11 +55,15 @@ class Listener:
 
     def close(self) -> None:
         self.closed = True
-        self._on_loop(self._wake.set)
+        self._on_loop(self._wake)
 
     def _add(self, method: str, uri: str, message: JsonObject) -> None:
         self.waiting[method, uri] = message
-        self._wake.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._news.done():
+            self._news.set_result(None)
 
     def _on_loop(self, function: Callable[..., None], *args: object) -> None:
         # A change may be reported from a handler's thread, or after the stream's loop has gone.
@@ -77,8 +81,8 @@ class Listener:
             )
         )
         while not self.closed:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._news
+            self._news = self._loop.create_future()
             waiting, self.waiting = self.waiting, {}
             for message in waiting.values():
                 await channel.emit(message)

@@ -157,12 +157,14 @@ class Endpoint:
                     message = jsonrpc.decode(body)
                 else:
                     message, dialect = self._read(body, headers)
+                del event, body  # a handler may take long
                 if not accepts.stream and dialect is MODERN and message.get("method") == "subscriptions/listen":
                     raise InvalidRequest("subscriptions/listen needs Accept: text/event-stream", status=406)
             if identity is not None:
                 assert self._auth is not None
                 principal: str | None = identity.principal
-                self._auth.check_scopes(identity, self._needed(message))
+                needed = self.service.scopes_for(message) if type(message) is dict else self._needed(message)
+                self._auth.check_scopes(identity, needed)
             else:
                 principal = None if self._principal is None else await self._identify(scope)
             if self._has_lifespan and self.service.must_start:
@@ -177,7 +179,7 @@ class Endpoint:
         if identity is not None:
             exchange.identity = identity
             exchange.lasts = accepts is _NO_POST or (
-                isinstance(message, dict) and message.get("method") == "subscriptions/listen"
+                type(message) is dict and message.get("method") == "subscriptions/listen"
             )
         self._under_way.add(exchange)
         if self._timer is None:
@@ -287,11 +289,9 @@ class Endpoint:
             log.exception("principal= failed, so the request is refused")
             raise InternalError from None
 
-    def _needed(self, message: Any) -> Sequence[str]:
-        """The scopes that a message needs, or all messages of a batch."""
-        if isinstance(message, dict):
-            return self.service.scopes_for(message)
-        found = [self.service.scopes_for(each) for each in message or () if isinstance(each, dict)]
+    def _needed(self, batch: list[Any] | None) -> Sequence[str]:
+        """The scopes that all messages of a batch need."""
+        found = [self.service.scopes_for(each) for each in batch or () if isinstance(each, dict)]
         return list(dict.fromkeys(scope for scopes in found for scope in scopes))
 
     async def _show_metadata(self, scope: Scope, send: Send) -> None:

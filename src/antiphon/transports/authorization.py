@@ -5,12 +5,12 @@ usual request costs one look. Every bad token gets the same answer; the log says
 """
 
 import asyncio
-import hashlib
 import logging
 import os
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b, sha256
 from inspect import isawaitable, isfunction, ismethod
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import quote, urlencode
@@ -140,7 +140,7 @@ class Protected:
         if authorization is None:
             return None
         # Remembered by digest: a copy of the memory gives no token away.
-        known = self._known.get(hashlib.sha256(authorization).digest())
+        known = self._known.get(blake2b(authorization, digest_size=32).digest())
         return known.identity if known is not None and known.bound_to is None and time.time() < known.until else None
 
     async def identify(self, verb: str, headers: RawHeaders, store: Store) -> Identity:
@@ -148,7 +148,7 @@ class Protected:
         authorization = headers.get(b"authorization")
         if authorization is None:
             raise self.unauthorized()
-        digest = hashlib.sha256(authorization).digest()
+        digest = blake2b(authorization, digest_size=32).digest()
         known = self._known.get(digest)
         if known is not None and known.bound_to is not None and time.time() < known.until:
             token = authorization.decode("latin-1").strip().partition(" ")[2].strip()
@@ -176,7 +176,7 @@ class Protected:
         try:
             proof = headers.get(b"dpop", b"").decode("latin-1")
             id_ = check_proof(proof, verb=verb, url=self.resource, access=token, key=bound_to, now=time.time())
-            digest = hashlib.sha256(f"{bound_to} {id_}".encode()).hexdigest()
+            digest = sha256(f"{bound_to} {id_}".encode()).hexdigest()
             if not await store.add(f"antiphon:proof:{digest}", ttl=2 * PROOF_LIFE + LEEWAY):
                 raise TokenRefused("its proof was used before")
         except TokenRefused as fault:

@@ -1,7 +1,9 @@
 """JSON-RPC 2.0: bytes to checked messages, and messages to bytes."""
 
 import re
-from typing import Any, Final, TypeAlias
+from functools import cache
+from types import GenericAlias
+from typing import Any, AnyStr, Final, TypeAlias
 
 import msgspec
 
@@ -35,7 +37,7 @@ class TooDeep(InvalidRequest):
 def decode(body: bytes) -> Message:
     """Return the message in these bytes; raise ParseError or InvalidRequest if there is none."""
     try:
-        message = _decode(body)
+        message = _decode(body) if len(body) < _LONG else _decode_long(body)
     except UnicodeDecodeError:
         raise ParseError("The message is not valid UTF-8") from None
     except (msgspec.MsgspecError, ValueError) as fault:
@@ -46,10 +48,13 @@ def decode(body: bytes) -> Message:
         if type(message) is list:
             raise InvalidRequest("JSON-RPC batches are not supported: send each message by itself")
         raise InvalidRequest("A message must be a JSON object")
+    if len(body) < _LONG:
+        if len(body) - len(body.translate(None, b"{[")) > MAX_DEPTH:
+            _check_depth(body, MAX_DEPTH)
+    elif _is_whole(message, body):
+        return message
     # A message that encodes to the same bytes again has no repeated keys: the decoder would have dropped them.
     again = encode(message)
-    if _opens_more(body, MAX_DEPTH):
-        _check_depth(body, MAX_DEPTH)
     if again != body:
         _check_keys(body, again)
     return message
@@ -70,10 +75,40 @@ def decode_batch(body: bytes) -> list[Any]:
     return messages
 
 
+# Long messages are mostly a few long strings, or many small values that are not nested deeply: both are told at less
+# cost than a pass over the bytes.
+
+_LONG: Final = 4096
+"""Bytes from which on a message is long."""
+_SHALLOW: Final = 8
+_FEW: Final = 32
+
+
+def _decode_long(body: bytes) -> Any:
+    """Decode a long message, and raise TooDeep if it is nested too deeply."""
+    if not _opens_more(body, MAX_DEPTH):
+        return _decode(body)
+    try:
+        return _shallow_decoder().decode(body)
+    except msgspec.ValidationError:
+        message = _decode(body)
+        if type(message) is dict:
+            _check_depth(body, MAX_DEPTH)
+        return message
+
+
+@cache
+def _shallow_decoder() -> msgspec.json.Decoder[Any]:
+    """A decoder that refuses more than _SHALLOW levels, at no cost: its types, 5 ms to make, end there."""
+    scalar: Any = str | int | float | bool | None
+    value = scalar
+    for _ in range(_SHALLOW):
+        value = scalar | GenericAlias(dict, (str, value)) | GenericAlias(list, value)
+    return msgspec.json.Decoder(value)
+
+
 def _opens_more(body: bytes, most: int) -> bool:
     """Return whether there are more opening brackets than this, in strings or not."""
-    if len(body) < _LONG:
-        return len(body) - len(body.translate(None, b"{[")) > most
     for bracket in (b"{", b"["):
         at = body.find(bracket)
         while at >= 0:
@@ -82,6 +117,40 @@ def _opens_more(body: bytes, most: int) -> bool:
             most -= 1
             at = body.find(bracket, at + 1)
     return False
+
+
+def _is_whole(message: Message, body: bytes) -> bool:
+    """Return whether no key was dropped, as far as that can be told from few values.
+
+    Each key has a colon, so the body has as many colons as the message has keys, and colons in strings.
+    """
+    keys = colons = 0
+    most = len(body) >> 7
+    values: list[Any] = [message]
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            colons += _count(value, ":")
+        elif kind is dict or kind is list:
+            if len(values) + 2 * len(value) > most:
+                return False
+            values += value
+            if kind is dict:
+                values += value.values()
+                keys += len(value)
+    if keys + colons != _count(body, b":"):
+        return False
+    return not (colons and b"\\" in body and rb"\u003" in body)  # a colon that is escaped could stand for a dropped key
+
+
+def _count(text: AnyStr, mark: AnyStr) -> int:
+    """Return `text.count(mark)`, which is slow to find nothing."""
+    at = text.find(mark)
+    for found in range(_FEW):
+        if at < 0:
+            return found
+        at = text.find(mark, at + 1)
+    return _FEW + (text.count(mark, at) if at >= 0 else 0)
 
 
 def _check_depth(body: bytes, most: int) -> None:
@@ -106,8 +175,6 @@ def _check_keys(body: bytes, again: bytes) -> None:
         raise InvalidRequest("The message repeats a key within one object")
 
 
-_LONG: Final = 4096
-"""Bytes from which on searching for brackets one by one is faster than a pass over all bytes."""
 _BRACES: Final = bytes.maketrans(b"[]", b"{}")
 _NO_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}:"'))
 
