@@ -123,5 +123,5 @@ async def test_over_http_nobody_is_asked_at_the_server_s_own_desk():
 
     service = service_of(awaited(MCPServer("shop"), elsewhere=Desk(is_local=True)))
     call = SimpleNamespace(capabilities={})
-    assert service._descends(SimpleNamespace(request=None), call, is_modern=True)
-    assert not service._descends(SimpleNamespace(request=object()), call, is_modern=True)
+    assert service._asks_elsewhere(SimpleNamespace(request=None), call, is_modern=True)
+    assert not service._asks_elsewhere(SimpleNamespace(request=object()), call, is_modern=True)

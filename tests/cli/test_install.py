@@ -66,7 +66,7 @@ def expected_entry(home, **more):
 
 def without_entry(after, key):
     """A changed text with the entry taken out by hand: from the comma before its line to its closing brace."""
-    document = jsonc.Document(after)
+    document = jsonc.JsonText(after)
     servers = next(member for member in document.members(document.start) if member.name == key)
     *others, added = document.members(servers.value)
     assert added.name == "notes"

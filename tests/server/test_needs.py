@@ -67,7 +67,7 @@ async def test_a_hidden_tool_is_refused_as_ever() -> None:
             assert refused.value.code == -32021
 
 
-async def test_a_ladder_hides_only_what_it_does_not_reach() -> None:
+async def test_asking_elsewhere_hides_only_what_it_does_not_reach() -> None:
     assert await names(needy(elsewhere=Browser())) == ["free", "wipe", "erase", "last"]
 
 

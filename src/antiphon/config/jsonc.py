@@ -38,7 +38,7 @@ class Member(NamedTuple):
 
 def load(text: str) -> Any:
     """Return the value of a text; an empty one counts as an empty object. Raise ConfigUnusable."""
-    return Document(text).value if text.strip(f"\ufeff{_BLANK}") else {}
+    return JsonText(text).value if text.strip(f"\ufeff{_BLANK}") else {}
 
 
 def with_member(text: str, path: Sequence[str], value: object) -> str:
@@ -48,7 +48,7 @@ def with_member(text: str, path: Sequence[str], value: object) -> str:
     """
     if not text.strip(f"\ufeff{_BLANK}"):
         text += "{}\n"
-    document = Document(text)
+    document = JsonText(text)
     start, end = document.start, len(text)
     for depth, name in enumerate(path):
         members = document.members(start)
@@ -64,7 +64,7 @@ def with_member(text: str, path: Sequence[str], value: object) -> str:
 def without_member(text: str, path: Sequence[str]) -> str:
     """Return the text without the member at a path of names, nor any other of that name; unchanged if there is none."""
     while True:
-        document = Document(text)
+        document = JsonText(text)
         start = document.start
         for name in path[:-1]:
             found = _last(document.members(start), name)
@@ -94,7 +94,7 @@ def _no_constant(name: str) -> NoReturn:
 _DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
-class Document:
+class JsonText:
     """A text and its value, where its members stand, and how it is laid out: what is added looks like the rest."""
 
     def __init__(self, text: str) -> None:

@@ -10,7 +10,7 @@ from yaml.nodes import MappingNode, Node
 from antiphon.testing.json_paths import read_path
 from antiphon.testing.suite.checks import OPERATORS, TYPES, pattern
 from antiphon.testing.suite.document import FLAG, LIST, MAP, NUMBER, TEXT, Document
-from antiphon.testing.suite.grammar import ByKind, Choice, Fixed, Key, Listed, Mapped, Plain, Rule, one_of
+from antiphon.testing.suite.grammar import ByKind, ChosenRule, Fixed, Key, Listed, Mapped, Plain, Rule, one_of
 from antiphon.testing.suite.variables import NAME
 from antiphon.types import JsonObject
 
@@ -119,21 +119,21 @@ def _matcher(_: Node) -> Rule:
 
 
 _MATCHER: Final[JsonObject] = {"$ref": "#/$defs/matcher"}
-VALUE: Final = Choice(of=_matcher_of, said={"anyOf": [_MATCHER, {}]})
-PATHS: Final = Choice(of=_by_path_or_whole, said={"$ref": "#/$defs/value"})
-TEXT_MATCHER: Final = Choice(of=_matcher_or_text, said={"anyOf": [{"type": "string"}, _MATCHER]})
-NUMBER_MATCHER: Final = ByKind({NUMBER: NUMERIC, MAP: Choice(of=_matcher, said=_MATCHER)})
+VALUE: Final = ChosenRule(of=_matcher_of, said={"anyOf": [_MATCHER, {}]})
+PATHS: Final = ChosenRule(of=_by_path_or_whole, said={"$ref": "#/$defs/value"})
+TEXT_MATCHER: Final = ChosenRule(of=_matcher_or_text, said={"anyOf": [{"type": "string"}, _MATCHER]})
+NUMBER_MATCHER: Final = ByKind({NUMBER: NUMERIC, MAP: ChosenRule(of=_matcher, said=_MATCHER)})
 OPERANDS: Final = {
     "equals": Key(ANYTHING, "Equal to this, as it stands."),
     "contains": Key(
         ANYTHING, "A text that has this, or all of these; a list that has this item; a map that has at least this."
     ),
     "matches": Key(REGEX, "A text in which this regular expression is found."),
-    "not": Key(Choice(of=lambda _: VALUE, said={"$ref": "#/$defs/value"}), "Not this: a value, or a matcher."),
+    "not": Key(ChosenRule(of=lambda _: VALUE, said={"$ref": "#/$defs/value"}), "Not this: a value, or a matcher."),
     "exists": Key(YES_NO, "Whether it is there at all."),
     "type": Key(one_of(*TYPES), "The type that it has."),
     "length": Key(
-        Choice(of=lambda _: NUMBER_MATCHER, said={"$ref": "#/$defs/number"}),
+        ChosenRule(of=lambda _: NUMBER_MATCHER, said={"$ref": "#/$defs/number"}),
         "How long the text, the list or the map is: a number, or a matcher.",
     ),
     "min": Key(NUMERIC, "At least this number."),

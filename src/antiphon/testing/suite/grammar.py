@@ -137,7 +137,7 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
         return {**said, "propertyNames": self.names} if self.names else said
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ChosenRule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that is chosen by the node. It may contain itself, as the schema says it by name."""
 
     of: Callable[[Node], Rule]
