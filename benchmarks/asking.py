@@ -33,21 +33,23 @@ BATCH = 0.01
 
 
 def measure(plan: Plan) -> Figures:
-    """By server and number of questions: the figures of a request; by server, the largest tokens. Ours in process."""
+    """By server and number of questions: the figures of a request, the largest token, all bytes. Ours in process."""
     counts = (1, 10) if plan.quick else COUNTS
     tokens: dict[str, dict[str, int]] = {}
+    traffic: dict[str, dict[str, int]] = {}
     cells: list[Cell] = []
     with running(plan, NAMES) as contenders:
         for count in counts:
             for name, each in contenders.items():
                 try:
-                    load, largest = calls.conversation(each.port, count)
+                    load, largest, bytes_ = calls.conversation(each.port, count)
                 except (LoadError, OSError) as fault:
                     plan.cannot(f"{name}|{count}", fault)
                     continue
                 tokens.setdefault(name, {})[str(count)] = largest
+                traffic.setdefault(name, {})[str(count)] = bytes_
                 cells.append(Cell(name=f"{name}|{count}", contender=each, load=lambda load=load: load))
-        figures: Figures = {"cells": interleaved(plan, cells), "token_bytes": tokens, "flows": {}}
+        figures: Figures = {"flows": {}, "cells": interleaved(plan, cells), "token_bytes": tokens, "wire_bytes": traffic}
     try:
         figures |= in_process("asking.py", str(1 if plan.quick else 5))
     except LoadError as fault:

@@ -152,18 +152,19 @@ def _escapes(size: int) -> str:
     return unit * max(1, size // len(json.dumps(unit)))
 
 
-def conversation(port: int, questions: int) -> tuple[Load, int]:
-    """The legs of an interview, which are sent in turn, and the bytes of its largest token."""
+def conversation(port: int, questions: int) -> tuple[Load, int, int]:
+    """The legs of an interview, which are sent in turn, the bytes of its largest token, and of all its traffic."""
     more: Json = {}
     legs: list[bytes] = []
-    largest = 0
+    largest = traffic = 0
     while True:
         legs.append(http(call("interview", {"questions": questions}, **more), port))
-        told = result(exchange(Load(port=port, request=legs[-1], marker=b'"resultType"')))
+        answer = exchange(Load(port=port, request=legs[-1], marker=b'"resultType"'))
+        told, traffic = result(answer), traffic + len(legs[-1]) + len(answer)
         if told["resultType"] == "complete":
             if len(legs) != questions + 1:
                 raise LoadError(f"{questions} questions took {len(legs)} requests: {told}")
-            return Load(port=port, request=legs[0], turns=tuple(legs), marker=b'"resultType"'), largest
+            return Load(port=port, request=legs[0], turns=tuple(legs), marker=b'"resultType"'), largest, traffic
         largest = max(largest, len(told["requestState"]))
         answers = {}
         for key, asked in told["inputRequests"].items():
@@ -201,6 +202,13 @@ def in_sessions(port: int, connections: int, revision: str = OLD_REVISION) -> Lo
     opened = [open_session(port, revision) for _ in range(connections)]
     requests = tuple(old_http(message, port, session, revision=revision) for session in opened)
     return Load(port=port, request=requests[0], requests=requests, marker=MARKERS["echo"])
+
+
+def waiting_calls(port: int, connections: int) -> Load:
+    """A call that waits for its answer, in a session of its own on each connection."""
+    message = {"id": 2, "method": "tools/call", "params": {"name": "approve", "arguments": {"env": "prod"}}}
+    requests = tuple(old_http(message, port, open_session(port)) for _ in range(connections))
+    return Load(port=port, request=requests[0], requests=requests, marker=b"")
 
 
 def session_streams(port: int, connections: int) -> Load:

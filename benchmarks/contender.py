@@ -56,6 +56,8 @@ PROGRAMS = {
     "fastmcp-sse": Program(title="FastMCP, SSE", file="fast.py", mode="sse"),
     "official-sessions": Program(title="official `mcp`, JSON", file="official.py", mode="sessions", era=OLD_REVISION),
     "fastmcp-sessions": Program(title="FastMCP, JSON", file="fast.py", mode="sessions", era=OLD_REVISION),
+    "official-waiting": Program(title="official `mcp`", file="official.py", mode="sessions-sse", era=OLD_REVISION),
+    "fastmcp-waiting": Program(title="FastMCP", file="fast.py", mode="sessions-sse", era=OLD_REVISION),
     "typescript-sessions": Program(title="TypeScript SDK 1.32, JSON", file="typescript_sessions.mjs", era=OLD_REVISION),
     "mcp-lite-sessions": Program(title="mcp-lite, SSE", file="lite.mjs", mode="sessions", era=LITE_REVISION),
     "protected": Program(title="Antiphon, protected", file="protected.py"),

@@ -183,7 +183,7 @@ def report(figures: Figures) -> None:
             print(f"  {cell:<34}" + "".join(f"{median(metrics[each]):>11.5g}" for each in metrics))
     for thing, found in figures.get("streams", {}).get("kb", {}).items():
         print(f"KB for each {thing}: {', '.join(f'{name} {kb:.1f}' for name, kb in found.items())}")
-    shares = [share for metrics in figures.get("http", {}).get("cells", {}).values() for share in metrics["core_share"]]
+    shares = [share for metrics in figures.get("http", {}).get("cells", {}).values() for share in metrics.get("core_share", [])]
     if shares and (least := min(shares)) < BUSY:
         print(f"The machine was busy: a server had {least:.0%} of its core. Trust CPU ratios, or repeat.")
     for name, reason in figures["unavailable"].items():

@@ -14,6 +14,7 @@ LISTENING = ("ours", "official", "typescript")
 ASKING = ("ours", "official")
 OLD = ("ours", "official-sessions", "fastmcp-sessions", "typescript-sessions")
 STREAMS, STEPS = 500, 10
+WAITING = ("ours", "official-waiting", "fastmcp-waiting")
 SESSIONS = 1000
 
 
@@ -28,6 +29,7 @@ def measure(plan: Plan) -> Figures:
             "listen stream": _kept(plan, LISTENING, _listening, streams),
             "pending flow": _kept(plan, ASKING, _pending, sessions),
             "session": _kept(plan, (*OLD, "mcp-lite-sessions"), _sessions, sessions),
+            "waiting call": _kept(plan, WAITING, _waiting_calls, streams),
             "session with its stream": _kept(plan, OLD, _session_streams, streams),
         },
     }
@@ -118,6 +120,11 @@ def _sessions(contender: Contender, number: int) -> Iterator[list[socket.socket]
 
 def _session_streams(contender: Contender, number: int) -> Iterator[list[socket.socket]]:
     yield hold(calls.session_streams(contender.port, number), connections=number, until=b"\r\n\r\n")
+
+
+def _waiting_calls(contender: Contender, number: int) -> Iterator[list[socket.socket]]:
+    """Calls of 2025-11-25 that have asked, and wait for the answer."""
+    yield hold(calls.waiting_calls(contender.port, number), connections=number, until=b"elicitation/create")
 
 
 # --- judging -----------------------------------------------------------------------------------------------------

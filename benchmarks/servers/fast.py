@@ -5,6 +5,7 @@ from typing import Any
 
 from fastmcp import Context, FastMCP
 from mcp.types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
+from pydantic import BaseModel
 from serving import main
 
 server = FastMCP("bench", version="1.0.0")
@@ -54,6 +55,17 @@ async def interview(questions: int, ctx: Context) -> str | InputRequiredResult:
     return asked("value", f"Question {len(heard)}?", "string", json.dumps(heard))
 
 
+class Confirm(BaseModel):
+    confirm: bool
+
+
+@server.tool
+async def approve(env: str, ctx: Context) -> str:
+    """Deploy after the operator confirms, in the middle of the call: for clients of 2025-11-25."""
+    answer = await ctx.elicit(f"Deploy to {env}?", Confirm)
+    return f"Deployed to {env}" if answer.action == "accept" else "Left alone"
+
+
 @server.tool
 async def work(steps: int, ctx: Context) -> str:
     """Report progress after each step."""
@@ -66,6 +78,7 @@ MODES = {
     "json": lambda: server.http_app(path="/mcp", json_response=True, stateless_http=True),
     "sse": lambda: server.http_app(path="/mcp", stateless_http=True),
     "sessions": lambda: server.http_app(path="/mcp", json_response=True),
+    "sessions-sse": lambda: server.http_app(path="/mcp"),
 }
 
 if __name__ == "__main__":

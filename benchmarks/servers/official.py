@@ -64,6 +64,13 @@ async def interview(questions: int, ctx: Context) -> str | InputRequiredResult:
 
 
 @server.tool()
+async def approve(env: str, ctx: Context) -> str:
+    """Deploy after the operator confirms, in the middle of the call: for clients of 2025-11-25."""
+    answer = await ctx.elicit(f"Deploy to {env}?", Confirm)
+    return f"Deployed to {env}" if answer.action == "accept" else "Left alone"
+
+
+@server.tool()
 async def work(steps: int, ctx: Context) -> str:
     """Report progress after each step."""
     for number in range(1, steps + 1):
@@ -79,6 +86,7 @@ MODES = {
     "json": http,
     "sse": lambda: server.streamable_http_app(stateless_http=True),
     "sessions": lambda: server.streamable_http_app(json_response=True),
+    "sessions-sse": lambda: server.streamable_http_app(),
 }
 
 if __name__ == "__main__":

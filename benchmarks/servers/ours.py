@@ -22,6 +22,12 @@ async def deploy(env: str, ctx: Context) -> str:
 
 
 @server.tool
+async def approve(env: str, ctx: Context) -> str:
+    """The same, by the name that it has elsewhere for clients of 2025-11-25."""
+    return await deploy(env, ctx)
+
+
+@server.tool
 async def length(text: str) -> str:
     """Count the characters of a text."""
     return f"{len(text)} characters"
