@@ -1,4 +1,4 @@
-"""Calls with large arguments: a text, the same with escapes, and a table, compact and with spaces."""
+"""Calls with large arguments: a text, the same with escapes, a table with spaces, and a matrix."""
 
 import calls
 from goals import Goal

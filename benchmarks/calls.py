@@ -126,13 +126,16 @@ FORMS = ("compact", "spaced", "escaped", "brackets")
 
 
 def sized(port: int, form: str, size: int) -> Load:
-    """A call with an argument of about so many bytes: a text, or a table where brackets and spaces matter."""
+    """A call with an argument of about so many bytes: a text, a table as most encoders write it, or a dense matrix."""
     if form in ("compact", "escaped"):
         text = _text(size) if form == "compact" else _escapes(size)
         message, marker = call("length", {"text": text}), f"{len(text)} characters"
     else:
-        row = {"a": 1, "b": 22}
-        each = len(json.dumps(row, separators=None if form == "spaced" else (",", ":"))) + 1
+        chance = random.Random(2322)
+        row: Any = {"id": 17, "name": "item 17", "price": 4.5, "note": _text(60), "tags": ["new", "blue"]}
+        if form == "brackets":
+            row = [chance.randrange(10_000) for _ in range(8)]
+        each = len(json.dumps(row)) + 1
         rows = [row] * max(1, size // each)
         message, marker = call("count", {"rows": rows}), f"{len(rows)} rows"
     content = json.dumps(message).encode() if form == "spaced" else body(message)

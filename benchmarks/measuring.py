@@ -29,6 +29,8 @@ class Plan:
     seconds: float
     quick: bool = False
     unavailable: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, Contender] = field(default_factory=dict)
+    """Servers that run on for the sections that follow: only if it is to be quick."""
 
     def at_most(self, rounds: int, seconds: float) -> "Plan":
         """The same, for a section that is content with less."""
@@ -37,6 +39,7 @@ class Plan:
             seconds=min(seconds, self.seconds),
             quick=self.quick,
             unavailable=self.unavailable,
+            kept=self.kept,
         )
 
     def cannot(self, what: str, reason: object) -> None:
@@ -62,13 +65,16 @@ def running(plan: Plan, names: Iterable[str]) -> Generator[dict[str, Contender]]
     try:
         for name in names:
             try:
-                found[name] = Contender(name)
+                found[name] = plan.kept[name] if name in plan.kept else Contender(name)
             except (Unavailable, OSError) as fault:
                 plan.cannot(name, fault)
         yield found
     finally:
-        for each in found.values():
-            each.stop()
+        if plan.quick:
+            plan.kept.update(found)
+        else:
+            for each in found.values():
+                each.stop()
 
 
 def interleaved(plan: Plan, cells: Sequence[Cell]) -> Samples:

@@ -141,8 +141,8 @@ def bodies_plot(figures: Figures) -> str:
 FORMS = {
     "compact": "a text",
     "escaped": "a text with escapes",
-    "brackets": "a table",
-    "spaced": "a table with spaces",
+    "spaced": "a table, with spaces",
+    "brackets": "a matrix",
 }
 
 
@@ -481,8 +481,8 @@ all requests of the conversation.
 {conversations}
 ## Large arguments
 
-A text, the same with a character to escape every few, and a table of small rows: compact, and with spaces as most
-encoders write it. Four connections.
+A text, the same with a character to escape every few, a table with spaces between its tokens as most encoders write
+it, and a matrix of numbers, eight in a row. Four connections.
 
 ![CPU of a call against the size of its argument](images/performance-bodies.svg)
 

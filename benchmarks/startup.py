@@ -29,14 +29,10 @@ def measure(plan: Plan) -> Figures:
     """By server: milliseconds of its imports, and to its first result; by package: how many modules it loads."""
     cells: Samples = {}
     modules: dict[str, int] = {}
-    work: dict[str, Callable[[], float]] = {"nothing|import": lambda: _python("pass")}
+    work: dict[str, Callable[[], float]] = {"nothing|import": lambda: _python("pass", "nothing", modules)}
     for name, package in PACKAGES.items():
-        work[f"{name}|import"] = lambda package=package: _python(f"import {package}")
-        work[f"{name}|import server"] = lambda name=name: _python(SERVER_IMPORTS[name])
-        try:
-            modules[name] = _loaded(package)
-        except LoadError as fault:
-            plan.cannot(f"{name}|modules", fault)
+        work[f"{name}|import"] = lambda name=name, package=package: _python(f"import {package}", name, modules)
+        work[f"{name}|import server"] = lambda name=name: _python(SERVER_IMPORTS[name], "", {})
     work |= {f"{name}|stdio": lambda name=name: _stdio(name) for name in OVER_STDIO}
     work |= {f"{name}|http": lambda name=name: _http(name) for name in OVER_HTTP}
     failed = set[str]()
@@ -50,15 +46,16 @@ def measure(plan: Plan) -> Figures:
                 failed.add(what)
                 cells.pop(what, None)
                 plan.cannot(f"start: {what}", fault)
-    return {"cells": cells, "modules": modules}
+    bare = modules.pop("nothing", 0)
+    return {"cells": cells, "modules": {name: number - bare for name, number in modules.items()}}
 
 
-def _python(code: str) -> float:
-    """Milliseconds from start to end of `python -c code`."""
+def _python(code: str, name: str, modules: dict[str, int]) -> float:
+    """Milliseconds from start to end of `python -c code`; notes how many modules there are then."""
     start = perf_counter()
     with on_core(LOAD_CORE):
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", f"import sys; {code}; print(len(sys.modules))"],
             cwd=tempfile.gettempdir(),
             capture_output=True,
             text=True,
@@ -68,16 +65,8 @@ def _python(code: str) -> float:
     elapsed = (perf_counter() - start) * 1000
     if done.returncode:
         raise Unavailable(done.stderr.strip().splitlines()[-1])
+    modules[name] = int(done.stdout)
     return elapsed
-
-
-def _loaded(package: str) -> int:
-    """How many modules importing the package loads beyond those of a bare Python."""
-    code = f"import sys; before = len(sys.modules); import {package}; print(len(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    if done.returncode:
-        raise Unavailable(done.stderr.strip().splitlines()[-1])
-    return int(done.stdout)
 
 
 def _stdio(name: str) -> float:

@@ -147,7 +147,7 @@ def timed(command: list[str], folder: Path, cases: int) -> tuple[float, float]:
 
 def measure(plan: Plan) -> Figures:
     """By side: seconds of each run of all cases."""
-    cases = 50 if plan.quick else CASES
+    cases = 20 if plan.quick else CASES
     cells: Samples = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -39,7 +39,7 @@ async def length(text: str) -> str:
 
 
 @server.tool
-async def count(rows: list[dict[str, int]]) -> str:
+async def count(rows: list[Any]) -> str:
     """Count the rows of a table."""
     return f"{len(rows)} rows"
 

@@ -18,7 +18,7 @@ const SCHEMAS = {
     echo: z.object({ text: z.string() }),
     deploy: z.object({ env: z.string() }),
     length: z.object({ text: z.string() }),
-    count: z.object({ rows: z.array(z.record(z.string(), z.number())) }),
+    count: z.object({ rows: z.array(z.any()) }),
     interview: z.object({ questions: z.number() }),
     work: z.object({ steps: z.number() })
 };
