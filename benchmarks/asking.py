@@ -49,7 +49,12 @@ def measure(plan: Plan) -> Figures:
                 tokens.setdefault(name, {})[str(count)] = largest
                 traffic.setdefault(name, {})[str(count)] = bytes_
                 cells.append(Cell(name=f"{name}|{count}", contender=each, load=lambda load=load: load))
-        figures: Figures = {"flows": {}, "cells": interleaved(plan, cells), "token_bytes": tokens, "wire_bytes": traffic}
+        figures: Figures = {
+            "flows": {},
+            "cells": interleaved(plan, cells),
+            "token_bytes": tokens,
+            "wire_bytes": traffic,
+        }
     try:
         figures |= in_process("asking.py", str(1 if plan.quick else 5))
     except LoadError as fault:

@@ -1,7 +1,7 @@
 """The bridge: the CPU time that it takes for a call, against that of our client and our server without it.
 
-A call is an echo, or a deploy with a question, which takes two requests. The bridge is a server on one side and a client
-on the other, so its own share would be 1 if it did nothing else.
+A call is an echo, or a deploy with a question, which takes two requests. The bridge is a server on one side and a
+client on the other, so its own share would be 1 if it did nothing else.
 """
 
 import asyncio

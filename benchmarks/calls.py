@@ -104,9 +104,7 @@ def result(answer: bytes) -> Json:
 # --- loads -------------------------------------------------------------------------------------------------------
 
 
-def plain(
-    contender: "Contender", more: Sequence[tuple[str, str]] = (), only: str | None = None
-) -> dict[str, Load]:
+def plain(contender: "Contender", more: Sequence[tuple[str, str]] = (), only: str | None = None) -> dict[str, Load]:
     """What this server can do: echo always, the two legs of a deploy if it asks."""
     port = contender.port
     if contender.program.era != REVISION:
@@ -198,7 +196,7 @@ def open_session(port: int, revision: str = OLD_REVISION) -> str:
 def in_sessions(port: int, connections: int, revision: str = OLD_REVISION) -> Load:
     """An echo in a session of its own on each connection.
 
-    Make a new one for each drive: at the end of a drive a request is under way on each, and its id is taken for a while.
+    Make a new one for each drive: at its end a request is under way on each connection, and its id is taken for a while.
     """
     params = {"name": "echo", "arguments": {"text": "hello, bench"}}
     message = {"id": 2, "method": "tools/call", "params": params}

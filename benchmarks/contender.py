@@ -109,8 +109,8 @@ _running: "list[Contender]" = []
 
 def stop_all() -> None:
     """End the servers that are still running."""
-    for each in list(_running):
-        each.stop()
+    while _running:
+        _running[-1].stop()
 
 
 class Contender:

@@ -42,7 +42,12 @@ def bars(title: str, groups: Mapping[str, Sequence[tuple[str, str, float, str]]]
 
 
 def lines(
-    title: str, panels: Mapping[str, Mapping[str, tuple[str, Sequence[Point]]]], *, across: str, up: str, columns: int = 1
+    title: str,
+    panels: Mapping[str, Mapping[str, tuple[str, Sequence[Point]]]],
+    *,
+    across: str,
+    up: str,
+    columns: int = 1,
 ) -> str:
     """Lines over logarithmic axes, a panel for each of the mapping; by name for its colour, a label and points."""
     width = (WIDTH - 24 * (columns - 1)) / columns
@@ -91,7 +96,9 @@ def _panel(
     for each, (_, points) in panel.items():
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, points))
         drawn += f'<polyline points="{path}" fill="none" stroke="{_colour(each)}" stroke-width="2"/>'
-        drawn += "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_colour(each)}"/>' for x, y in map(place, points))
+        drawn += "".join(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_colour(each)}"/>' for x, y in map(place, points)
+        )
     return drawn
 
 

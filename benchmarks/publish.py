@@ -1,8 +1,15 @@
-"""Write the figures of a run into the documentation: docs/performance.md with its plots, docs/scale.md, the README."""
+"""Write the figures of a run into the documentation: docs/performance.md with its plots, docs/scale.md, the README.
 
+`python benchmarks/publish.py [FIGURES] [--check]` does so again, without another run: from docs/performance.json, or
+another result of run.py. With `--check`, it only says which files are not what the figures make of them.
+"""
+
+import argparse
 import json
 import re
-from collections.abc import Sequence
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,26 +47,39 @@ def _rounded(value: Any) -> Any:
             return value
 
 
-def write(figures: Figures, judged: Sequence[Judged], root: Path = ROOT) -> list[Path]:
-    """Write it all below this folder, and return what was written."""
-    docs = root / "docs"
-    pictures = {
-        "performance-rates": rates_plot(figures),
-        "performance-connections": connections_plot(figures),
-        "performance-rounds": rounds_plot(figures),
-        "performance-bodies": bodies_plot(figures),
+def texts(figures: Figures, root: Path = ROOT) -> dict[Path, str]:
+    """The files below this folder that the figures fill."""
+    figures = json.loads(as_json(figures))
+    docs, readme = root / "docs", root / "README.md"
+    makers: dict[Path, Callable[[], str]] = {
+        docs / "performance.json": lambda: as_json(figures),
+        docs / "performance.md": lambda: page(figures, [Judged(**each) for each in figures["goals"]]),
+        docs / "scale.md": lambda: scale.page(figures),
+        docs / "images" / "performance-rates.svg": lambda: rates_plot(figures),
+        docs / "images" / "performance-connections.svg": lambda: connections_plot(figures),
+        docs / "images" / "performance-rounds.svg": lambda: rounds_plot(figures),
+        docs / "images" / "performance-bodies.svg": lambda: bodies_plot(figures),
     }
-    files = {docs / "images" / f"{name}.svg": picture for name, picture in pictures.items()}
-    files[docs / "performance.json"] = as_json(figures)
-    files[docs / "performance.md"] = page(figures, judged)
-    readme = root / "README.md"
-    if readme.exists():
-        table = readme_table(figures)
-        files[readme] = TABLE.sub(lambda found: found[1] + table + found[2], readme.read_text("utf-8"))
+    if readme.exists() and not figures["run"]["quick"]:
+        makers[readme] = lambda: TABLE.sub(
+            lambda found: found[1] + readme_table(figures) + found[2], readme.read_text("utf-8")
+        )
+    files: dict[Path, str] = {}
+    for file, make in makers.items():
+        try:
+            files[file] = make()
+        except (KeyError, ValueError, ZeroDivisionError) as fault:  # StatisticsError is a ValueError
+            print(f"left as it is: {file}: not measured: {fault}", file=sys.stderr)
+    return files
+
+
+def write(figures: Figures, root: Path = ROOT) -> list[Path]:
+    """Write it all below this folder, and return what was written. The README keeps its table after a quick run."""
+    files = texts(scale.with_chaos(figures), root)
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
-    return [*files, *scale.write(figures, root)]
+    return list(files)
 
 
 # --- plots -------------------------------------------------------------------------------------------------------
@@ -175,6 +195,8 @@ def _spread(cells: Samples, cell: str, metric: str = "rate") -> str:
     values = cells.get(cell, {}).get(metric)
     if not values:
         return "-"
+    if min(values) == max(values):
+        return short(values[0])
     return f"{short(median(values))} ({short(min(values))} to {short(max(values))})"
 
 
@@ -234,7 +256,12 @@ def _bodies(figures: Figures) -> str:
 def _streams(figures: Figures) -> str:
     cells, kb = figures["streams"]["cells"], figures["streams"]["kb"]
     rows = []
-    for name, sse in {"ours": "ours", "official": "official-sse", "fastmcp": "fastmcp-sse", "typescript": "typescript"}.items():
+    for name, sse in {
+        "ours": "ours",
+        "official": "official-sse",
+        "fastmcp": "fastmcp-sse",
+        "typescript": "typescript",
+    }.items():
         old = "ours" if name == "ours" else f"{name}-sessions"
         waiting = "ours" if name == "ours" else f"{name}-waiting"
         rows.append(
@@ -283,7 +310,11 @@ def _clients(figures: Figures) -> str:
     rows = []
     for name in ("ours", "official", "fastmcp", "typescript"):
         if f"{name}|http" in cells:
-            both = [_middle(cells, f"{name}|{place}", each) for place in ("http", "memory") for each in ("wall_us", "cpu_us")]
+            both = [
+                _middle(cells, f"{name}|{place}", each)
+                for place in ("http", "memory")
+                for each in ("wall_us", "cpu_us")
+            ]
             rows.append([title(name).partition(",")[0], *both, _middle(cells, f"{name}|start", "ms")])
     head = ("a completed two-round call", "HTTP, µs", "CPU µs", "in memory, µs", "CPU µs", "start to first result, ms")
     return _table(head, rows)
@@ -357,7 +388,9 @@ def readme_table(figures: Figures) -> str:
     )
     start = figures.get("start", {}).get("cells", {})
     first = [_middle(start, f"{name}|http", "ms") for name in ("ours", "official", "typescript", "fastmcp")]
-    rows.append(["start to first answer over HTTP, ms", *first, _times(ratios(start, "official|http", "ours|http", "ms"))])
+    rows.append(
+        ["start to first answer over HTTP, ms", *first, _times(ratios(start, "official|http", "ours|http", "ms"))]
+    )
     memory = figures.get("http", {}).get("idle_mb", {})
     idle = [short(memory.get(name)) for name in ("ours", "official", "typescript", "fastmcp")]
     shared = f"{memory['ours'] / memory['official']:.2f} of it" if {"ours", "official"} <= memory.keys() else "-"
@@ -379,7 +412,6 @@ def page(figures: Figures, judged: Sequence[Judged]) -> str:
     """The page of a run. A section that was not measured says so."""
     facts = figures["run"]
     met = sum(each.verdict == "met" for each in judged)
-    below = [each.title for each in judged if each.verdict == "below"]
     missing = "".join(f"* {what}: {_one_line(reason)}\n" for what, reason in figures["unavailable"].items())
     versions = ", ".join(f"{package} {number}" for package, number in facts["versions"].items())
     return PAGE.format(
@@ -400,7 +432,7 @@ def page(figures: Figures, judged: Sequence[Judged]) -> str:
         clients=_or_not(_clients, figures),
         more=_more(figures),
         goals=_goals(judged),
-        verdict=f"{met} of {len(judged)} are met." + (f" Below: {'; '.join(below)}." if below else ""),
+        verdict=f"{met} of {len(judged)} are met.",
         missing=f"## Not measured\n\n{missing}\n" if missing else "",
     )
 
@@ -419,21 +451,30 @@ def _one_line(text: str) -> str:
     return re.sub(r" +", " ", plain)[:160]
 
 
+OTHERS = {
+    "official": "the official Python server",
+    "typescript": "the TypeScript SDK",
+    "fastmcp": "FastMCP",
+    "mcp-lite": "mcp-lite",
+}
+
+
 def _summary(figures: Figures) -> str:
     cells = _http(figures)
-    told = []
-    for name in ("official", "typescript", "fastmcp", "mcp-lite"):
-        against = ratios(cells, "ours|echo|16", f"{name}|echo|16")
-        if against:
-            told.append(f"{short(median(against))} times those of {title(name)}")
+    told = [
+        f"{short(median(against))} times as many as {what}"
+        for name, what in OTHERS.items()
+        if (against := ratios(cells, "ours|echo|16", f"{name}|echo|16"))
+    ]
     legs = [ratios(cells, f"ours|{work}|16", f"official|{work}|16") for work in LEGS]
     if not told or not all(legs):
         return "Not all servers were measured in this run."
     one, two = (short(median(each)) for each in legs)
-    return (
-        f"At 16 connections, `antiphon serve` answers {', '.join(told)}. "
-        f"A question comes {one} times as often as from the official Python server, and the result of its answer {two} times."
+    text = (
+        f"At 16 connections, `antiphon serve` answers so many calls a second: {', '.join(told)}. Of calls that ask to "
+        f"confirm, it answers {one} times as many as the official Python server, and of their retries {two} times as many."
     )
+    return textwrap.fill(text, 120)
 
 
 QUICK = "**These figures are of a quick run, which only shows that everything works.**\n\n"
@@ -447,8 +488,8 @@ PAGE = """# Performance
 make bench
 ```
 
-Each server is a single process, alone on one core; the load comes from another. All take turns in {rounds} rounds or
-fewer, so that a slow moment of the machine hits all of them. A figure is the median of the rounds; where there are
+Each server is a single process, alone on one core; the load comes from another. All take turns, in up to {rounds}
+rounds, so that a slow moment of the machine hits all of them. A figure is the median of the rounds; where there are
 brackets, they hold the lowest and the highest. Compare only figures of one run: the ratios stay, the rates depend on the
 machine. Processor time (CPU) per request varies less than the rate.
 
@@ -518,8 +559,33 @@ one after the other.
 {goals}
 {missing}## Repeat it
 
-`make bench` installs what it needs, including Node for its servers. `python benchmarks/run.py --quick` takes a minute and
-only shows that everything works. `--only http,bodies` runs some sections; `--publish` writes this page, its plots,
-[what it means at scale](scale.md) and the table in the README. On a machine with one core, server and load disturb each
-other, and a busy machine spoils the rates: look at CPU then.
+`make bench` installs what it needs, including Node for its servers, and saves the figures in `benchmarks/results`.
+
+```sh
+make bench                             # measure and print
+make bench OPTIONS=--publish           # and write this page, its plots, the page on scale, and the README's table
+make bench OPTIONS="--only http,start" # some sections
+make bench OPTIONS=--quick             # one short round, to see that everything works
+```
+
+On a machine with one core, server and load disturb each other, and a busy machine spoils the rates: look at CPU then.
+[At scale](scale.md) says what the figures mean for a million conversations.
 """
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", type=Path, nargs="?", default=ROOT / "docs" / "performance.json")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file says something else")
+    options = parser.parse_args()
+    figures = json.loads(options.figures.read_text("utf-8"))
+    if options.check:
+        wrong = [file for file, text in texts(figures).items() if not file.exists() or file.read_text("utf-8") != text]
+        print("\n".join(f"not what {options.figures} makes of it: {file}" for file in wrong))
+        return 1 if wrong else 0
+    print("\n".join(f"written: {file}" for file in write(figures)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -39,7 +39,12 @@ import bridge
 
 RESULTS = Path(__file__).parent / "results"
 PYTHON_PACKAGES = ("antiphon", "mcp", "fastmcp-slim", "uvicorn", "uvloop", "httptools", "msgspec")
-NODE_PACKAGES = ("@modelcontextprotocol/server", "@modelcontextprotocol/sdk", "@modelcontextprotocol/client", "mcp-lite")
+NODE_PACKAGES = (
+    "@modelcontextprotocol/server",
+    "@modelcontextprotocol/sdk",
+    "@modelcontextprotocol/client",
+    "mcp-lite",
+)
 BUSY = 0.8
 """A server under full load that gets less of its core shared it with another process."""
 
@@ -78,8 +83,7 @@ def main() -> int:
     judged = judge(figures)
     save(figures, options.results)
     if options.publish is not None:
-        for file in publish.write(figures, judged, options.publish):
-            print(f"written: {file}")
+        print("\n".join(f"written: {file}" for file in publish.write(figures, options.publish)))
     return 1 if options.strict and any(each.fails for each in judged) else 0
 
 
@@ -183,7 +187,11 @@ def report(figures: Figures) -> None:
             print(f"  {cell:<34}" + "".join(f"{median(metrics[each]):>11.5g}" for each in metrics))
     for thing, found in figures.get("streams", {}).get("kb", {}).items():
         print(f"KB for each {thing}: {', '.join(f'{name} {kb:.1f}' for name, kb in found.items())}")
-    shares = [share for metrics in figures.get("http", {}).get("cells", {}).values() for share in metrics.get("core_share", [])]
+    shares = [
+        share
+        for metrics in figures.get("http", {}).get("cells", {}).values()
+        for share in metrics.get("core_share", [])
+    ]
     if shares and (least := min(shares)) < BUSY:
         print(f"The machine was busy: a server had {least:.0%} of its core. Trust CPU ratios, or repeat.")
     for name, reason in figures["unavailable"].items():

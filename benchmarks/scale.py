@@ -1,7 +1,7 @@
 """What a million waiting conversations and 10,000 answers a second cost, with tokens and with sessions held open.
 
-`python benchmarks/scale.py [FIGURES] [--publish FOLDER]` computes it from the JSON of run.py, and writes docs/scale.md.
-A small simulation says what deploys and instances that die do to conversations in both designs. Its rules are compared
+`python benchmarks/scale.py [FIGURES]` computes it from the JSON of run.py, and prints the page that `--publish` there
+writes. A small simulation says what deploys and instances that die do to conversations in both designs. Its rules are compared
 with what `make chaos` saw, if its report is in build/chaos.
 """
 
@@ -69,26 +69,40 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """When an instance refuses new work, when it ends what it holds, and when it is back."""
+class Ends:
+    """The ends of an instance in order: when it refuses new work, when it ends what it holds, when it is back."""
 
-    stops: float
-    ends: float
-    back: float
+    stops: list[float]
+    ends: list[float]
+    backs: list[float]
+
+    def next(self, at: float) -> float:
+        """When it next ends what it holds."""
+        place = bisect_right(self.ends, at)
+        return self.ends[place] if place < len(self.ends) else math.inf
+
+    def takes_work(self, at: float) -> bool:
+        place = bisect_right(self.ends, at)
+        comes_back = place > 0 and at < self.backs[place - 1]
+        goes = place < len(self.ends) and self.stops[place] <= at
+        return not comes_back and not goes
 
 
-def fates(world: World, chance: random.Random) -> list[list[Fate]]:
-    """The ends of each instance, in order."""
-    found: list[list[Fate]] = [[] for _ in range(world.instances)]
+def ends_of(world: World, chance: random.Random) -> list[Ends]:
+    """What happens to each instance."""
+    found: list[list[tuple[float, float, float]]] = [[] for _ in range(world.instances)]
     for _ in range(world.deploys):
         at = chance.uniform(0, world.seconds)
         for each in found:
-            each.append(Fate(at, at + world.drain, at + world.drain + world.restart))
+            each.append((at + world.drain, at, at + world.drain + world.restart))
             at += world.drain + world.restart
     for _ in range(world.crashes):
         at = chance.uniform(0, world.seconds)
-        found[chance.randrange(world.instances)].append(Fate(at, at, at + world.restart))
-    return [sorted(each, key=lambda fate: fate.ends) for each in found]
+        found[chance.randrange(world.instances)].append((at, at, at + world.restart))
+    rows = [sorted(each) for each in found]
+    return [
+        Ends([stop for _, stop, _ in row], [end for end, _, _ in row], [back for _, _, back in row]) for row in rows
+    ]
 
 
 def thinking(world: World, chance: random.Random) -> list[float]:
@@ -104,51 +118,42 @@ Think = Callable[[World, random.Random], list[float]]
 def with_sessions(world: World, flows: int, seed: int, think: Think = thinking) -> Outcome:
     """Each conversation lives in the instance where it began. If that ends, the call is lost, and made again."""
     chance = random.Random(seed)
-    ends = fates(world, chance)
+    instances = ends_of(world, chance)
     lost = asked_again = 0
     for _ in range(flows):
         at, thoughts = chance.uniform(0, world.seconds), think(world, chance)
-        while at + sum(thoughts) > (fate := _next_end(ends[_up(ends, at, chance)], at)):
+        while at + sum(thoughts) > (end := _up(instances, at, chance).next(at)):
             lost += 1
-            asked_again += sum(at + given <= fate for given in accumulate(thoughts))
-            at = fate + world.request
+            asked_again += sum(at + given <= end for given in accumulate(thoughts))
+            at = end + world.request
     return Outcome(flows=flows, lost=lost, asked_again=asked_again)
 
 
 def with_tokens(world: World, flows: int, seed: int, think: Think = thinking) -> Outcome:
     """Each request goes to any instance that is up, and nothing is held between two of them."""
     chance = random.Random(seed)
-    ends = fates(world, chance)
+    instances = ends_of(world, chance)
     sent_again = 0
     for _ in range(flows):
         at, thoughts = chance.uniform(0, world.seconds), think(world, chance)
         for wait in (0.0, *thoughts):
             at += wait
-            while at + world.request > (fate := _next_end(ends[_up(ends, at, chance)], at)):
+            while at + world.request > (end := _up(instances, at, chance).next(at)):
                 # The instance ended in the middle: the same request, with the same token, goes to another one.
                 sent_again += 1
-                at = fate + world.request
+                at = end + world.request
             at += world.request
     return Outcome(flows=flows, sent_again=sent_again)
 
 
-def _next_end(ends: Sequence[Fate], at: float) -> float:
-    """When an instance next ends what it holds."""
-    place = bisect_right(ends, at, key=lambda fate: fate.ends)
-    return ends[place].ends if place < len(ends) else math.inf
-
-
-def _up(ends: Sequence[Sequence[Fate]], at: float, chance: random.Random) -> int:
+def _up(instances: Sequence[Ends], at: float, chance: random.Random) -> Ends:
     """An instance that takes new work; any, if all that were tried are on their way out or in."""
-    number = 0
-    for _ in range(8 * len(ends)):
-        number = chance.randrange(len(ends))
-        place = bisect_right(ends[number], at, key=lambda fate: fate.ends)
-        comes_back = place > 0 and at < ends[number][place - 1].back
-        goes = place < len(ends[number]) and ends[number][place].stops <= at
-        if not comes_back and not goes:
+    found = instances[0]
+    for _ in range(8 * len(instances)):
+        found = instances[int(chance.random() * len(instances))]
+        if found.takes_work(at):
             break
-    return number
+    return found
 
 
 # --- the chaos run ------------------------------------------------------------------------------------------------
@@ -285,25 +290,18 @@ DAYS = {
 }
 
 
-def write(figures: Figures, root: Path = ROOT) -> list[Path]:
-    """Write docs/scale.md below this folder."""
-    file = root / "docs" / "scale.md"
-    try:
-        text = page(figures, _chaos(ROOT))
-    except (KeyError, ZeroDivisionError) as fault:
-        print(f"not written: {file}: the run has no figures for {fault}", file=sys.stderr)
-        return []
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, "utf-8")
-    return [file]
-
-
-def _chaos(root: Path) -> Figures | None:
+def with_chaos(figures: Figures, root: Path = ROOT) -> Figures:
+    """The figures, with what this page needs of the chaos run's report, if there is one."""
     file = root / "build" / "chaos" / "report.json"
-    return json.loads(file.read_text()) if file.exists() else None
+    if not file.exists():
+        return figures
+    seen = json.loads(file.read_text("utf-8"))["conversations"]
+    kept = ("flows", "harm", "lost", "tried again")
+    return {**figures, "chaos": {"conversations": {name: seen[name] for name in kept}}}
 
 
-def page(figures: Figures, chaos: Figures | None = None, seed: int = 2026) -> str:
+def page(figures: Figures, seed: int = 2026) -> str:
+    chaos = figures.get("chaos")
     tokens, token_bytes = with_tokens_cost(figures), figures["asking"]["token_bytes"]["ours"]
     free = {"Antiphon": tokens, "`mcp`": with_tokens_cost(figures, "official")}
     held = {
@@ -315,10 +313,16 @@ def page(figures: Figures, chaos: Figures | None = None, seed: int = 2026) -> st
     rows = {
         "memory for what waits": [_memory(each.held_gb) for each in costs],
         "open connections": [*["those of requests"] * 2, *[f"{WAITING:,}"] * 2],
-        "busy cores": [*(f"{each.cores:.1f}" for each in free.values()), *(f"over {each.cores:.1f}" for each in held.values())],
+        "busy cores": [
+            *(f"{each.cores:.1f}" for each in free.values()),
+            *(f"over {each.cores:.1f}" for each in held.values()),
+        ],
         "instances": [f"{each.instances}" for each in costs],
-        "an answer goes to": [*["any instance"] * 2, *["the one that asked"] * 2],
-        "lost with an instance": [*["nothing"] * 2, *(f"{WAITING // each.instances:,} calls" for each in held.values())],
+        "an answer goes to": [*["any instance"] * 2, "any, by the store", "the one that asked"],
+        "lost with an instance": [
+            *["nothing"] * 2,
+            *(f"{WAITING // each.instances:,} calls" for each in held.values()),
+        ],
     }
     head = f"| | {' | '.join(columns)} |\n|---{'|--:' * len(columns)}|\n"
     table = head + "".join(f"| {name} | {' | '.join(cells)} |\n" for name, cells in rows.items())
@@ -375,7 +379,7 @@ def _pending(figures: Figures) -> str:
 
 def _compared(chaos: Figures | None, seed: int) -> str:
     if chaos is None:
-        return "Run `make chaos` first, then `python benchmarks/scale.py --publish`: the comparison is then here.\n"
+        return "There was no report of `make chaos` when this page was written.\n"
     seen = chaos["conversations"]
     runs = [as_chaos(chaos, seed + each) for each in range(20)]
     again = sorted(held.lost for _, held in runs)
@@ -401,9 +405,9 @@ With tokens, a question ends the request, and what is needed to go on travels wi
 sessions, the call stays open in one process while the person thinks (revision 2025-11-25).
 
 {table}
-* **Tokens.** A token has {token} bytes after one question; {growth}. Clients hold them, {held} in all. Questions and
-  answers together are {wire} a second on the wire, headers included. A server grew by {pending} for each open question
-  when 1,000 were measured.
+* **Tokens.** Antiphon's has {token} bytes after one question; {growth}. Clients hold them, {held} in all. Questions and
+  answers together are {wire} a second on the wire, headers included. In the measurement, the server grew by {pending} for
+  each open question, which is what its memory varies by.
 * **Sessions.** Memory is that of a session with a call that waits, as measured. An instance takes {memory} and
   {connections} connections. The processor time counts two plain calls for each conversation, which is less than it takes.
 * An instance has one core, of which it may use {busy}.
@@ -445,15 +449,9 @@ the store was away or an instance stood still. The simulation counts only what e
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", type=Path, nargs="?", default=ROOT / "docs" / "performance.json")
-    parser.add_argument("--publish", type=Path, nargs="?", const=ROOT, metavar="FOLDER", help="write docs/scale.md")
     options = parser.parse_args()
-    figures = json.loads(options.figures.read_text("utf-8"))
-    if options.publish is None:
-        print(page(figures, _chaos(ROOT)))
-        return 0
-    written = write(figures, options.publish)
-    print("\n".join(f"written: {file}" for file in written))
-    return 0 if written else 1
+    print(page(with_chaos(json.loads(options.figures.read_text("utf-8")))))
+    return 0
 
 
 if __name__ == "__main__":

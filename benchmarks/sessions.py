@@ -12,7 +12,11 @@ def measure(plan: Plan) -> Figures:
     """By server: rates, latencies and processor time."""
     with running(plan, NAMES) as contenders:
         cells = [
-            Cell(name=name, contender=each, load=lambda each=each: calls.in_sessions(each.port, CONNECTIONS, _revision(each)))
+            Cell(
+                name=name,
+                contender=each,
+                load=lambda each=each: calls.in_sessions(each.port, CONNECTIONS, _revision(each)),
+            )
             for name, each in contenders.items()
         ]
         return {"cells": interleaved(plan, cells)}
