@@ -194,10 +194,7 @@ def open_session(port: int, revision: str = OLD_REVISION) -> str:
 
 
 def in_sessions(port: int, connections: int, revision: str = OLD_REVISION) -> Load:
-    """An echo in a session of its own on each connection.
-
-    Make a new one for each drive: at its end a request is under way on each connection, and its id is taken for a while.
-    """
+    """An echo in a session of its own on each connection."""
     params = {"name": "echo", "arguments": {"text": "hello, bench"}}
     message = {"id": 2, "method": "tools/call", "params": params}
     opened = [open_session(port, revision) for _ in range(connections)]

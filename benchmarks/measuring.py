@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any, TypeAlias
 
 from contender import LOAD_CORE, PROGRAMS, Contender, Unavailable, on_core
@@ -98,13 +99,13 @@ def sample(cell: Cell, seconds: float) -> dict[str, float]:
     """Drive a cell once: rate, latencies, and the server's processor time for a request."""
     drive(cell.load(), connections=cell.connections, seconds=seconds / 6)
     load, server = cell.load(), cell.contender
-    before = server.cpu_seconds()
+    before, start = server.cpu_seconds(), perf_counter()
     done = drive(load, connections=cell.connections, seconds=seconds)
-    after = server.cpu_seconds()
+    after, took = server.cpu_seconds(), perf_counter() - start
     found = {"rate": done.rate, "p50_ms": done.p50_ms, "p99_ms": done.p99_ms}
     if before is not None and after is not None:
-        found["cpu_us"] = (after - before) / done.requests * 1e6
-        found["core_share"] = (after - before) / done.seconds
+        found["cpu_us"] = (after - before) / done.answered * 1e6
+        found["core_share"] = (after - before) / took
     return found
 
 

@@ -37,16 +37,16 @@ def measure(plan: Plan) -> Figures:
                 plan.cannot(name, fault)
                 continue
             memory[name] = each.rss_mb()
-            for work, load in loads.items():
-                for connections in CONNECTIONS if not plan.quick else CONNECTIONS[1:2]:
-                    cells.append(
-                        Cell(
-                            name=f"{name}|{work}|{connections}",
-                            contender=each,
-                            load=lambda load=load: load,
-                            connections=connections,
-                        )
-                    )
+            cells += [
+                Cell(
+                    name=f"{name}|{work}|{connections}",
+                    contender=each,
+                    load=lambda load=load: load,
+                    connections=connections,
+                )
+                for work, load in loads.items()
+                for connections in (CONNECTIONS[1:2] if plan.quick else CONNECTIONS)
+            ]
         # Each work in turn on all servers: what is compared is measured close together.
         cells.sort(key=lambda cell: (cell.connections, WORK.index(cell.name.split("|")[1])))
         return {"cells": interleaved(plan, cells), "idle_mb": memory}

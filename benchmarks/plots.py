@@ -63,7 +63,8 @@ def lines(
         drawn += f'<g transform="translate({left:.1f} {top})">{_panel(name, panel, box, width, height, across, up)}</g>'
     rows = math.ceil(len(panels) / columns)
     labels = {name: label for panel in panels.values() for name, (label, _) in panel.items()}
-    return _svg(title, WIDTH, rows * (height + 20) + 22, drawn + _legend(labels, rows * (height + 20) + 8))
+    legend, end = _legend(labels, rows * (height + 20))
+    return _svg(title, WIDTH, end, drawn + legend)
 
 
 def _panel(
@@ -102,13 +103,17 @@ def _panel(
     return drawn
 
 
-def _legend(labels: Mapping[str, str], y: float) -> str:
+def _legend(labels: Mapping[str, str], y: float) -> tuple[str, float]:
+    """What the colours mean, in as many rows as it takes, and where it ends."""
     drawn, x = "", 0.0
     for name, label in labels.items():
+        width = 30 + 6.6 * len(label)
+        if x + width > WIDTH:
+            x, y = 0.0, y + 20
         drawn += f'<rect x="{x:.0f}" y="{y}" width="12" height="12" rx="2" fill="{_colour(name)}"/>'
         drawn += _text(x + 17, y + 11, label)
-        x += 34 + 6.4 * len(label)
-    return drawn
+        x += width
+    return drawn, y + 16
 
 
 def number(value: float) -> str:

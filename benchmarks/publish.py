@@ -18,14 +18,15 @@ import bodies
 import over_http
 import plots
 import scale
-from asking import COUNTS, cpu_of_conversation
 from goals import Judged
 from measuring import Figures, Samples, middle, ratios, title
 from startup import best_import
 
 import asking
+from asking import COUNTS, cpu_of_conversation
 
 ROOT = Path(__file__).resolve().parent.parent
+TIMES = "\N{MULTIPLICATION SIGN}"
 TABLE = re.compile(r"(<!-- figures: make bench -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 
@@ -103,7 +104,7 @@ def rates_plot(figures: Figures) -> str:
         for name in over_http.NAMES:
             rate = middle(cells, f"{name}|{work}|16")
             if rate:
-                times = f", {rate / against:.2g} ×" if against and name != "official" else ""
+                times = f", {rate / against:.2g} {TIMES}" if against and name != "official" else ""
                 rows.append((name, _plain(name), rate, f"{rate:,.0f}{times}"))
         groups[f"{what}: requests per second"] = rows
     return plots.bars("Requests per second at 16 connections", groups)
@@ -249,7 +250,7 @@ def _bodies(figures: Figures) -> str:
             if f"ours|{form}|{size}" in cells:
                 against = ratios(cells, f"ours|{form}|{size}", f"official|{form}|{size}")
                 rates = [_middle(cells, f"{name}|{form}|{size}") for name in bodies.NAMES]
-                rows.append([f"{what}, {size}", *rates, f"{median(against):.1f} ×" if against else "-"])
+                rows.append([f"{what}, {size}", *rates, f"{median(against):.1f} {TIMES}" if against else "-"])
     return _table(("calls per second", *[title(name) for name in bodies.NAMES], "Antiphon / official"), rows)
 
 
@@ -322,16 +323,15 @@ def _clients(figures: Figures) -> str:
 
 def _more(figures: Figures) -> str:
     """What the parts of Antiphon cost, against Antiphon without them."""
-    rows = []
     alone = figures.get("alone", {}).get("cells", {})
-    for work in over_http.WORK:
-        rows.append(
-            [
-                f"protocol work alone, {work}: CPU µs, official",
-                _middle(alone, f"ours|{work}", "cpu_us"),
-                _middle(alone, f"official|{work}", "cpu_us"),
-            ]
-        )
+    rows = [
+        [
+            f"protocol work alone, {work}: CPU µs, official",
+            _middle(alone, f"ours|{work}", "cpu_us"),
+            _middle(alone, f"official|{work}", "cpu_us"),
+        ]
+        for work in over_http.WORK
+    ]
     auth = figures.get("auth", {}).get("cells", {})
     rows.append(
         [
@@ -472,7 +472,7 @@ def _summary(figures: Figures) -> str:
     one, two = (short(median(each)) for each in legs)
     text = (
         f"At 16 connections, `antiphon serve` answers so many calls a second: {', '.join(told)}. Of calls that ask to "
-        f"confirm, it answers {one} times as many as the official Python server, and of their retries {two} times as many."
+        f"confirm, it answers {one} times as many as the official Python server, and of their retries {two} times."
     )
     return textwrap.fill(text, 120)
 
@@ -490,8 +490,8 @@ make bench
 
 Each server is a single process, alone on one core; the load comes from another. All take turns, in up to {rounds}
 rounds, so that a slow moment of the machine hits all of them. A figure is the median of the rounds; where there are
-brackets, they hold the lowest and the highest. Compare only figures of one run: the ratios stay, the rates depend on the
-machine. Processor time (CPU) per request varies less than the rate.
+brackets, they hold the lowest and the highest. Compare only figures of one run: the ratios stay, the rates depend on
+the machine. Processor time (CPU) per request varies less than the rate.
 
 * Machine: {machine}
 * Date: {when}
@@ -500,11 +500,11 @@ machine. Processor time (CPU) per request varies less than the rate.
 
 ## Requests over HTTP
 
-`echo` is a call that returns its argument. `leg 1` is a call of a tool that asks for a confirmation, and `leg 2` is the
-same call with the answer, after which the tool is done. Antiphon seals and encrypts what it carries from one leg to the
-next; the official server, FastMCP and the TypeScript SDK do what they offer for that. mcp-lite knows no revision after
-2025-06-18, so it gets the echo of that revision, without a session. Bare ASGI decodes the request and returns a
-constant: it is the ceiling for a server in Python.
+`echo` is a call that returns its argument. `leg 1` is a call of a tool that asks for a confirmation, and `leg 2` is
+the same call with the answer, after which the tool is done. Antiphon seals and encrypts what it carries from one leg
+to the next; the official server, FastMCP and the TypeScript SDK do what they offer for that. mcp-lite knows no
+revision after 2025-06-18, so it gets the echo of that revision, without a session. Bare ASGI decodes the request and
+returns a constant: it is the ceiling for a server in Python.
 
 ![Requests per second at 16 connections, as bars](images/performance-rates.svg)
 
@@ -545,8 +545,8 @@ Sixteen clients, each in a session of its own.
 {starts}
 ## Clients
 
-Each calls the same server, ours, over HTTP, and the server of its own kind in memory. The calls take two rounds, and come
-one after the other.
+Each calls the same server, ours, over HTTP, and the server of its own kind in memory. The calls take two rounds, and
+come one after the other.
 
 {clients}
 ## Parts
@@ -577,13 +577,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", type=Path, nargs="?", default=ROOT / "docs" / "performance.json")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file says something else")
+    parser.add_argument("--into", type=Path, default=ROOT, metavar="FOLDER", help="default: this repository")
     options = parser.parse_args()
     figures = json.loads(options.figures.read_text("utf-8"))
     if options.check:
-        wrong = [file for file, text in texts(figures).items() if not file.exists() or file.read_text("utf-8") != text]
+        made = texts(figures, options.into).items()
+        wrong = [file for file, text in made if not file.exists() or file.read_text("utf-8") != text]
         print("\n".join(f"not what {options.figures} makes of it: {file}" for file in wrong))
         return 1 if wrong else 0
-    print("\n".join(f"written: {file}" for file in write(figures)))
+    print("\n".join(f"written: {file}" for file in write(figures, options.into)))
     return 0
 
 

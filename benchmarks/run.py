@@ -31,7 +31,6 @@ import streams
 import suites
 from contender import LOAD_CORE, on_core, stop_all
 from goals import Goal, Judged
-from load import LoadError
 from measuring import Figures, Plan, Samples
 
 import asking
@@ -59,13 +58,13 @@ class Section:
 
 
 SECTIONS = {
-    "http": Section(over_http, 5, 0.6),
+    "http": Section(over_http, 5, 0.5),
     "bodies": Section(bodies, 3, 0.4),
     "asking": Section(asking, 3, 0.6),
     "streams": Section(streams, 3, 0.6),
     "sessions": Section(sessions, 5, 0.8),
     "alone": Section(alone, 3, 0.6),
-    "start": Section(startup, 5, 0.6),
+    "start": Section(startup, 4, 0.6),
     "clients": Section(clients, 3, 1.0),
     "bridge": Section(bridge, 3, 1.0),
     "auth": Section(auth, 3, 1.0),
@@ -127,7 +126,7 @@ def measure(options: argparse.Namespace) -> Figures:
                 start = time.monotonic()
                 try:
                     figures[name] = section.module.measure(plan.at_most(section.rounds, section.seconds))
-                except (LoadError, OSError, ImportError, ValueError, KeyError) as fault:
+                except Exception as fault:
                     plan.cannot(name, f"{type(fault).__name__}: {fault}")
                 figures["run"]["sections"][name] = round(time.monotonic() - start, 1)
     finally:

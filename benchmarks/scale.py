@@ -1,8 +1,8 @@
 """What a million waiting conversations and 10,000 answers a second cost, with tokens and with sessions held open.
 
 `python benchmarks/scale.py [FIGURES]` computes it from the JSON of run.py, and prints the page that `--publish` there
-writes. A small simulation says what deploys and instances that die do to conversations in both designs. Its rules are compared
-with what `make chaos` saw, if its report is in build/chaos.
+writes. A small simulation says what deploys and instances that die do to conversations in both designs. Its rules are
+compared with what `make chaos` saw, if its report is in build/chaos.
 """
 
 import argparse
@@ -45,6 +45,9 @@ class World:
     deploys: int = 0
     """In the whole span; each restarts one instance after the other."""
     crashes: int = 0
+    outages: int = 0
+    """Of a store that every answer needs."""
+    outage: float = 1.0
     drain: float = 30.0
     """Seconds for which an instance that is told to stop lets its calls go on."""
     restart: float = 10.0
@@ -61,11 +64,11 @@ class Outcome:
 
     flows: int
     lost: int = 0
-    """Calls that ended because an instance did: the client has to call again."""
+    """Calls that ended because an instance or the store did, and those that failed again: the client calls again."""
     asked_again: int = 0
     """Answers of people that were lost with them."""
     sent_again: int = 0
-    """Requests that a client had to send again, to another instance; no person notices."""
+    """Requests that a client had to send again, mostly to another instance; no person notices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +121,20 @@ Think = Callable[[World, random.Random], list[float]]
 def with_sessions(world: World, flows: int, seed: int, think: Think = thinking) -> Outcome:
     """Each conversation lives in the instance where it began. If that ends, the call is lost, and made again."""
     chance = random.Random(seed)
-    instances = ends_of(world, chance)
+    instances, away = ends_of(world, chance), _outages(world, chance)
     lost = asked_again = 0
     for _ in range(flows):
         at, thoughts = chance.uniform(0, world.seconds), think(world, chance)
-        while at + sum(thoughts) > (end := _up(instances, at, chance).next(at)):
+        while True:
+            failed, at = _tried(at, away, chance)
+            lost += failed
+            answers = list(accumulate(thoughts, initial=at))[1:]
+            end = _up(instances, at, chance).next(at)
+            end = min([end, *(answer for answer in answers if away.gone(answer))])
+            if answers[-1] < end:
+                break
             lost += 1
-            asked_again += sum(at + given <= end for given in accumulate(thoughts))
+            asked_again += sum(answer <= end for answer in answers)
             at = end + world.request
     return Outcome(flows=flows, lost=lost, asked_again=asked_again)
 
@@ -132,18 +142,45 @@ def with_sessions(world: World, flows: int, seed: int, think: Think = thinking) 
 def with_tokens(world: World, flows: int, seed: int, think: Think = thinking) -> Outcome:
     """Each request goes to any instance that is up, and nothing is held between two of them."""
     chance = random.Random(seed)
-    instances = ends_of(world, chance)
+    instances, away = ends_of(world, chance), _outages(world, chance)
     sent_again = 0
     for _ in range(flows):
         at, thoughts = chance.uniform(0, world.seconds), think(world, chance)
         for wait in (0.0, *thoughts):
-            at += wait
+            failed, at = _tried(at + wait, away, chance)
+            sent_again += failed
             while at + world.request > (end := _up(instances, at, chance).next(at)):
                 # The instance ended in the middle: the same request, with the same token, goes to another one.
                 sent_again += 1
                 at = end + world.request
             at += world.request
     return Outcome(flows=flows, sent_again=sent_again)
+
+
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """When the store was away."""
+
+    starts: list[float]
+    lasting: float
+
+    def gone(self, at: float) -> bool:
+        place = bisect_right(self.starts, at)
+        return place > 0 and at < self.starts[place - 1] + self.lasting
+
+
+def _outages(world: World, chance: random.Random) -> Outages:
+    return Outages(sorted(chance.uniform(0, world.seconds) for _ in range(world.outages)), world.outage)
+
+
+def _tried(at: float, away: Outages, chance: random.Random) -> tuple[int, float]:
+    """How often a client tries in vain until the store is back, and when it gets through."""
+    failed, wait = 0, 0.05
+    while away.gone(at):
+        failed += 1
+        at += wait * chance.uniform(0.5, 1.5)
+        wait = min(2 * wait, 2.0)
+    return failed, at
 
 
 def _up(instances: Sequence[Ends], at: float, chance: random.Random) -> Ends:
@@ -168,11 +205,12 @@ def _quick(world: World, chance: random.Random) -> list[float]:
 
 
 def as_chaos(seen: Figures, seed: int) -> tuple[Outcome, Outcome]:
-    """The conversations of a chaos run, half with tokens and half with sessions, under as many ends of instances."""
+    """The conversations of a chaos run, half with tokens and half with sessions, under as much harm."""
     conversations = seen["conversations"]
     ended = sum(RESTARTS.get(what, 0) for _, what in conversations["harm"])
     seconds = max((at for at, _ in conversations["harm"]), default=0.0) + 1
-    world = replace(CHAOS, seconds=seconds, crashes=ended)
+    outages = sum(what == "cut_off" for _, what in conversations["harm"])
+    world = replace(CHAOS, seconds=seconds, crashes=ended, outages=outages)
     half = conversations["flows"] // 2
     return with_tokens(world, half, seed, _quick), with_sessions(world, half, seed, _quick)
 
@@ -386,36 +424,38 @@ def _compared(chaos: Figures | None, seed: int) -> str:
     sent = sorted(free.sent_again for free, _ in runs)
     told = seen["tried again"]
     return (
-        f"| {seen['flows']} conversations, {len(seen['harm'])} harms | simulated, 20 seeds | `make chaos` |\n|---|--:|--:|\n"
+        f"| {seen['flows']} conversations, {len(seen['harm'])} harms | simulated, 20 seeds | `make chaos` |\n"
+        "|---|--:|--:|\n"
         f"| lost, 2026-07-28 | 0 | {sum('modern' in each for each in seen['lost'])} |\n"
         f"| requests sent again | {sent[0]} to {sent[-1]} | {told.get('leg', 0)} |\n"
-        f"| calls of 2025-11-25 that ended with their instance | {again[0]} to {again[-1]} | {told.get('call', 0)} |\n"
+        f"| calls of 2025-11-25 made again | {again[0]} to {again[-1]} | {told.get('call', 0)} |\n"
     )
 
 
 PAGE = """# At scale
 
-What do {wait} seconds of thinking cost? Take a million conversations that wait for a person, and 10,000 answers a second,
-with one question each. This page computes it from the [figures](performance.md) of {when}; `python benchmarks/scale.py`
-prints it.
+What do {wait} seconds of thinking cost? Take a million conversations that wait for a person, and 10,000 answers a
+second, with one question each. This page computes it from the [figures](performance.md) of {when}; `python
+benchmarks/scale.py` prints it.
 
 ## Tokens and sessions
 
-With tokens, a question ends the request, and what is needed to go on travels with the client (revision 2026-07-28). With
-sessions, the call stays open in one process while the person thinks (revision 2025-11-25).
+With tokens, a question ends the request, and what is needed to go on travels with the client (revision 2026-07-28).
+With sessions, the call stays open in one process while the person thinks (revision 2025-11-25).
 
 {table}
-* **Tokens.** Antiphon's has {token} bytes after one question; {growth}. Clients hold them, {held} in all. Questions and
-  answers together are {wire} a second on the wire, headers included. In the measurement, the server grew by {pending} for
-  each open question, which is what its memory varies by.
+* **Tokens.** Antiphon's has {token} bytes after one question; {growth}. Clients hold them, {held} in all. Questions
+  and answers together are {wire} a second on the wire, headers included. In the measurement, the server grew by
+  {pending} for each open question, which is what its memory varies by.
 * **Sessions.** Memory is that of a session with a call that waits, as measured. An instance takes {memory} and
-  {connections} connections. The processor time counts two plain calls for each conversation, which is less than it takes.
+  {connections} connections. The processor time counts two plain calls for each conversation, which is less than it
+  takes.
 * An instance has one core, of which it may use {busy}.
 
 ## The store
 
-Without a store, any instance can go on, with nothing but a shared key. A store is needed where something may happen only
-once. These are its operations for each answer, as counted:
+Without a store, any instance can go on, with nothing but a shared key. A store is needed where something may happen
+only once. These are its operations for each answer, as counted:
 
 | | for one answer | a second |
 |---|--:|--:|
@@ -427,21 +467,22 @@ operations a second; keys spread over several.
 
 Twelve instances serve {flows} conversations a day, with one to five questions each. Half of the answers come within a
 minute, a tenth take more than five. A deploy stops one instance after the other, and gives each 30 seconds to end its
-calls. A session ends with its instance: the call is lost, and its answers have to be given again. With tokens, a request
-that was under way is sent again, and no person notices.
+calls. A session ends with its instance: the call is lost, and its answers have to be given again. With tokens, a
+request that was under way is sent again, and no person notices.
 
 | a day | calls lost, sessions | answers to give again | lost, tokens | requests sent again |
 |---|--:|--:|--:|--:|
 {days}
-A request takes 20 ms, so at 20,000 conversations a day hardly one is under way when an instance dies. At 10,000 answers a
-second, it would be {under_way} requests of each instance, which their clients send again. The simulation has seed {seed},
-and no clock but its own.
+A request takes 20 ms, so at 20,000 conversations a day hardly one is under way when an instance dies. At 10,000
+answers a second, it would be {under_way} requests of each instance, which their clients send again. The simulation
+has seed {seed}, and no clock but its own.
 
 ## Compared with the chaos run
 
-`make chaos` does the same to real servers, at small size: three instances, answers within 1.5 seconds, and harm every few
-seconds. Its clients wait and try again while an instance starts, and count each attempt, also those that failed because
-the store was away or an instance stood still. The simulation counts only what ended in the middle.
+`make chaos` does the same to real servers, at small size: three instances that share a Redis, answers within 1.5
+seconds, and harm every few seconds. Simulated are as many conversations, ends of instances, and outages of Redis,
+each of a second. Both count every attempt of a client that fails. Not simulated: instances that stand still, and a
+machine that is slow.
 
 {chaos}"""
 

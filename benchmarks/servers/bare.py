@@ -1,4 +1,4 @@
-"""The ceiling: an ASGI app that decodes the JSON and answers a constant, under our HTTP, or uvicorn's (`--mode uvicorn`)."""
+"""The ceiling: an ASGI app that decodes the JSON and answers a constant, under our HTTP or uvicorn's."""
 
 from typing import Any
 

@@ -86,7 +86,7 @@ MODES = {
     "json": http,
     "sse": lambda: server.streamable_http_app(stateless_http=True),
     "sessions": lambda: server.streamable_http_app(json_response=True),
-    "sessions-sse": lambda: server.streamable_http_app(),
+    "sessions-sse": server.streamable_http_app,
 }
 
 if __name__ == "__main__":

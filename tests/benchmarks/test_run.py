@@ -31,15 +31,7 @@ def test_pages_need_no_peers(tmp_path):
         del figures["http"]["cells"][cell]
     figures["unavailable"] = {"official": "No module named `mcp` | <b>\nand more"}
     (tmp_path / "less.json").write_text(json.dumps(figures), "utf-8")
-    code = "import sys, json; from pathlib import Path; import publish; publish.write(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "less.json", tmp_path],
-        cwd=ROOT / "benchmarks",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run(ROOT / "benchmarks" / "publish.py", tmp_path / "less.json", "--into", tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "docs" / "performance.md").read_text("utf-8")
     assert "* official: No module named mcp b" in page
