@@ -435,8 +435,7 @@ def _compared(chaos: Figures | None, seed: int) -> str:
 PAGE = """# At scale
 
 What do {wait} seconds of thinking cost? Take a million conversations that wait for a person, and 10,000 answers a
-second, with one question each. This page computes it from the [figures](performance.md) of {when}; `python
-benchmarks/scale.py` prints it.
+second, with one question each. `benchmarks/scale.py` computes this page from the [figures](performance.md) of {when}.
 
 ## Tokens and sessions
 
@@ -460,8 +459,8 @@ only once. These are its operations for each answer, as counted:
 | | for one answer | a second |
 |---|--:|--:|
 {store}
-Each entry is kept for as long as a token lives: {kept} entries at 10 minutes. A Redis process does about 100,000 simple
-operations a second; keys spread over several.
+Each entry is kept for as long as a token lives: {kept} entries at 10 minutes. The keys can be spread over several
+Redis processes.
 
 ## Deploys and instances that die
 
