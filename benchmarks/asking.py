@@ -97,13 +97,6 @@ class Flow:
         return {"action": "accept", "content": {"value": self.answer}}
 
 
-def _prose(size: int) -> str:
-    """Text with the redundancy of text: words from a small vocabulary."""
-    chance = random.Random(2322)
-    vocabulary = ["".join(chance.choices(string.ascii_lowercase, k=chance.randint(2, 9))) for _ in range(600)]
-    return " ".join(chance.choices(vocabulary, k=size))[:size]
-
-
 def _noise(size: int) -> str:
     """Text that hardly compresses, such as an image in base64."""
     return "".join(random.Random(2322).choices(string.ascii_letters + string.digits + "+/", k=size))
@@ -111,8 +104,8 @@ def _noise(size: int) -> str:
 
 FLOWS = (
     *(Flow(title=str(count), questions=count) for count in (*COUNTS, MOST)),
-    *(Flow(title=f"{count}, 1 KB answers", questions=count, answer=_prose(ANSWER_BYTES)) for count in (10, MOST)),
-    Flow(title="10 after 20 KB of prose", questions=10, completion=_prose(COMPLETION_BYTES)),
+    *(Flow(title=f"{count}, 1 KB answers", questions=count, answer=calls.prose(ANSWER_BYTES)) for count in (10, MOST)),
+    Flow(title="10 after 20 KB of prose", questions=10, completion=calls.prose(COMPLETION_BYTES)),
     Flow(title="10 after 20 KB of noise", questions=10, completion=_noise(COMPLETION_BYTES)),
 )
 

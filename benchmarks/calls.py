@@ -126,11 +126,11 @@ FORMS = ("compact", "spaced", "escaped", "brackets")
 def sized(port: int, form: str, size: int) -> Load:
     """A call with an argument of about so many bytes: a text, a table as most encoders write it, or a dense matrix."""
     if form in ("compact", "escaped"):
-        text = _text(size) if form == "compact" else _escapes(size)
+        text = prose(size) if form == "compact" else _escapes(size)
         message, marker = call("length", {"text": text}), f"{len(text)} characters"
     else:
         chance = random.Random(2322)
-        row: Any = {"id": 17, "name": "item 17", "price": 4.5, "note": _text(60), "tags": ["new", "blue"]}
+        row: Any = {"id": 17, "name": "item 17", "price": 4.5, "note": prose(60), "tags": ["new", "blue"]}
         if form == "brackets":
             row = [chance.randrange(10_000) for _ in range(8)]
         each = len(json.dumps(row)) + 1
@@ -140,7 +140,7 @@ def sized(port: int, form: str, size: int) -> Load:
     return Load(port=port, request=http(message, port, content=content), marker=marker.encode())
 
 
-def _text(size: int) -> str:
+def prose(size: int) -> str:
     """Text with the redundancy of text: words from a small vocabulary."""
     chance = random.Random(2322)
     vocabulary = ["".join(chance.choices(string.ascii_lowercase, k=chance.randint(2, 9))) for _ in range(600)]
