@@ -4,6 +4,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 # The versions that were tried last, see `make lock`; `make LOCK= ...` takes the newest.
 LOCK ?= $(wildcard dev.lock)
+# Of the benchmarks: --quick, --publish, --only http,start
+OPTIONS ?=
 # One more than there are cores: many tests wait for a process or a clock.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + max(2, os.cpu_count() or 2))' 2>/dev/null)
 
@@ -37,9 +39,8 @@ check: $(VENV)/.ready ## lint, formatting and types
 conformance: $(VENV)/.ready ## run the official conformance suite
 	$(PY) scripts/conformance.py
 
-bench: $(VENV)/.ready ## measure against the official server and a bare ASGI app
-	$(PY) benchmarks/run.py
-	$(PY) benchmarks/suites.py
+bench: $(VENV)/.ready ## measure against the official SDKs, FastMCP, mcp-lite and bare ASGI; OPTIONS=--publish writes the pages
+	$(PY) benchmarks/run.py $(OPTIONS)
 
 docs: $(VENV)/.ready ## run every code block of the documentation, and build the site into build/site
 	$(PY) -m pytest -q -n $(WORKERS) tests/docs -m "not heavy"

@@ -1,7 +1,4 @@
-"""The cost of a long conversation: the token's size and the CPU time of each leg, as the journal grows.
-
-`python benchmarks/asking.py [--quick] [--strict]`, and a section of run.py.
-"""
+"""Long conversations: what the questions cost, one after the other, and the size of the token that carries them."""
 
 import asyncio
 import gc
@@ -18,58 +15,86 @@ from statistics import median
 from typing import Any
 
 import calls
-from contender import Contender, Unavailable
-from load import Load, LoadError, drive, exchange
-from section import run_alone
-from threshold import Figures, Threshold
+from calls import Json
+from goals import Goal
+from load import LoadError
+from measuring import Cell, Figures, Plan, in_process, interleaved, running
 
-sys.path.insert(0, str(Path(__file__).parent / "servers"))
-
-SERVER = "interview"
+NAMES = ("ours", "official", "fastmcp", "typescript")
 COUNTS = (1, 2, 5, 10, 20)
+MOST = 50
+"""Questions of the longest conversation, which is measured in process only."""
 COMPLETION_BYTES = 20_000
-CONNECTIONS = 16
-WARM_UP = 0.1
+ANSWER_BYTES = 1_000
 BATCH = 0.01
-BATCHES = 5
 
-Message = dict[str, Any]
-Result = dict[str, Any]
+
+# --- over HTTP, with peers ---------------------------------------------------------------------------------------
+
+
+def measure(plan: Plan) -> Figures:
+    """By server and number of questions: the figures of a request, the largest token, all bytes. Ours in process."""
+    counts = (1, 10) if plan.quick else COUNTS
+    tokens: dict[str, dict[str, int]] = {}
+    traffic: dict[str, dict[str, int]] = {}
+    cells: list[Cell] = []
+    with running(plan, NAMES) as contenders:
+        for count in counts:
+            for name, each in contenders.items():
+                try:
+                    load, largest, bytes_ = calls.conversation(each.port, count)
+                except (LoadError, OSError) as fault:
+                    plan.cannot(f"{name}|{count}", fault)
+                    continue
+                tokens.setdefault(name, {})[str(count)] = largest
+                traffic.setdefault(name, {})[str(count)] = bytes_
+                cells.append(Cell(name=f"{name}|{count}", contender=each, load=lambda load=load: load))
+        figures: Figures = {
+            "flows": {},
+            "cells": interleaved(plan, cells),
+            "token_bytes": tokens,
+            "wire_bytes": traffic,
+        }
+    try:
+        figures |= in_process("asking.py", str(1 if plan.quick else 5))
+    except LoadError as fault:
+        plan.cannot("asking, in process", fault)
+    return figures
+
+
+def cpu_of_conversation(figures: Figures, name: str, count: int) -> list[float]:
+    """Microseconds of processor time for a whole conversation, each round."""
+    return [each * (count + 1) for each in figures["asking"]["cells"][f"{name}|{count}"]["cpu_us"]]
+
+
+# --- ours in process ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """A conversation: how many questions, and what the client's model says before them."""
+    """A conversation: how many questions, what is answered, and what the client's model says before them."""
 
     title: str
     questions: int
+    answer: str = "an answer"
     completion: str | None = None
 
-    def legs(self) -> Generator[Message, Result, None]:
+    def legs(self) -> Generator[Json, Json, None]:
         """The requests of the conversation in turn; each wants the result of the one before."""
         name = "interview" if self.completion is None else "review"
-        more: dict[str, Any] = {}
+        more: Json = {}
         while True:
-            message = calls.call(name, {"questions": self.questions}, **more)
-            message["params"]["_meta"] = _META
-            result = yield message
+            result = yield calls.call(name, {"questions": self.questions}, **more)
             if result["resultType"] == "complete":
                 return
             answers = {key: self._answer(request) for key, request in result["inputRequests"].items()}
             more = {"inputResponses": answers, "requestState": result["requestState"]}
 
-    def _answer(self, request: Message) -> Message:
+    def _answer(self, request: Json) -> Json:
         if request["method"] == "sampling/createMessage":
             content = {"type": "text", "text": self.completion}
             return {"role": "assistant", "content": content, "model": "parrot", "stopReason": "endTurn"}
-        return {"action": "accept", "content": {"value": "an answer"}}
-
-
-def _prose(size: int) -> str:
-    """Text with the redundancy of text: words from a small vocabulary."""
-    chance = random.Random(2322)
-    vocabulary = ["".join(chance.choices(string.ascii_lowercase, k=chance.randint(2, 9))) for _ in range(600)]
-    return " ".join(chance.choices(vocabulary, k=size))[:size]
+        return {"action": "accept", "content": {"value": self.answer}}
 
 
 def _noise(size: int) -> str:
@@ -77,48 +102,12 @@ def _noise(size: int) -> str:
     return "".join(random.Random(2322).choices(string.ascii_letters + string.digits + "+/", k=size))
 
 
-_CAPABILITIES: dict[str, object] = {"elicitation": {}, "sampling": {}}
-_META = {**calls.META, "io.modelcontextprotocol/clientCapabilities": _CAPABILITIES}
-PLAIN = {count: Flow(title=f"{count} question{'s' * (count > 1)}", questions=count) for count in COUNTS}
-PROSE = Flow(title="20 KB of prose, then 10", questions=10, completion=_prose(COMPLETION_BYTES))
-NOISE = Flow(title="20 KB of noise, then 10", questions=10, completion=_noise(COMPLETION_BYTES))
-ONE, TEN = PLAIN[1].title, PLAIN[10].title
-
-
-# --- measuring ---------------------------------------------------------------------------------------------------
-
-
-def measure(*, rounds: int, seconds: float, unavailable: dict[str, str]) -> Figures:
-    """Token bytes and CPU microseconds of every leg, by flow: `answer` in process, `http` in a server under load."""
-    flows = {flow.title: Figures() for flow in (*PLAIN.values(), PROSE, NOISE)}
-    asyncio.run(_measure_alone(flows, rounds))
-    try:
-        _measure_http(flows, rounds, seconds)
-    except (Unavailable, LoadError) as error:
-        unavailable["asking, over HTTP"] = str(error)
-    return {"flows": flows, "own_us": asyncio.run(_own_code())}
-
-
-async def _measure_alone(flows: Figures, rounds: int) -> None:
-    service = importlib.import_module(SERVER).server
-    messages: dict[tuple[str, int], Message] = {}
-    for flow in (*PLAIN.values(), PROSE, NOISE):
-        legs = flow.legs()
-        message = next(legs)
-        tokens: list[int] = []
-        try:
-            while True:
-                messages[flow.title, len(tokens)] = message
-                tokens.append(len(message["params"].get("requestState", "")))
-                message = legs.send(await _answered(service, message))
-        except StopIteration:
-            flows[flow.title] |= {"token_bytes": tokens, "answer_us": []}
-    samples: dict[tuple[str, int], list[float]] = {}
-    for _ in range(rounds * BATCHES):
-        for leg, message in messages.items():
-            samples.setdefault(leg, []).append(await _cost(service, message))
-    for (title, _), costs in samples.items():
-        flows[title]["answer_us"].append(median(costs))
+FLOWS = (
+    *(Flow(title=str(count), questions=count) for count in (*COUNTS, MOST)),
+    *(Flow(title=f"{count}, 1 KB answers", questions=count, answer=calls.prose(ANSWER_BYTES)) for count in (10, MOST)),
+    Flow(title="10 after 20 KB of prose", questions=10, completion=calls.prose(COMPLETION_BYTES)),
+    Flow(title="10 after 20 KB of noise", questions=10, completion=_noise(COMPLETION_BYTES)),
+)
 
 
 class _SilentChannel:
@@ -132,13 +121,35 @@ class _SilentChannel:
 _CHANNEL = _SilentChannel()
 
 
-async def _answered(service: Any, message: Message) -> Result:
-    _, reply = await service.answer(message, _CHANNEL, None, None)
-    result: Result = json.loads(reply)["result"]
-    return result
+async def _alone(batches: int) -> Figures:
+    """By flow: bytes of each token, and microseconds of each leg, without a transport."""
+    service = importlib.import_module("ours").server
+    flows: Figures = {}
+    messages: dict[tuple[str, int], Json] = {}
+    for flow in FLOWS:
+        legs = flow.legs()
+        message = next(legs)
+        tokens: list[int] = []
+        try:
+            while True:
+                messages[flow.title, len(tokens)] = message
+                tokens.append(len(message["params"].get("requestState", "")))
+                _, reply = await service.answer(message, _CHANNEL, None, None)
+                message = legs.send(json.loads(reply)["result"])
+        except StopIteration:
+            flows[flow.title] = {"token_bytes": tokens, "leg_us": []}
+    ends = {(flow.title, flow.questions + (flow.completion is not None)) for flow in FLOWS if flow.questions == MOST}
+    short = {leg for leg in messages if not leg[0].startswith(str(MOST))}
+    samples: dict[tuple[str, int], list[float]] = {}
+    for _ in range(batches):
+        for leg in sorted(short | ends):
+            samples.setdefault(leg, []).append(await _cost(service, messages[leg]))
+    for (title, _), costs in samples.items():
+        flows[title]["leg_us"].append(median(costs))
+    return {"flows": flows, "own_us": await _own_code()}
 
 
-async def _cost(service: Any, message: Message) -> float:
+async def _cost(service: Any, message: Json) -> float:
     """CPU microseconds of one leg: a token may be sent again, so a leg can be repeated as often as it takes."""
     gc.collect()
     count, clock = 0, time.process_time
@@ -153,14 +164,14 @@ async def _cost(service: Any, message: Message) -> float:
 
 async def _own_code() -> dict[str, float]:
     """CPU microseconds of the handler itself, with a context that answers at once."""
-    handler = importlib.import_module(SERVER).interview
+    handler = importlib.import_module("ours").interview
     costs: dict[str, float] = {}
-    for title, flow in ((ONE, PLAIN[1]), (TEN, PLAIN[10])):
+    for questions in (1, 10):
         count, start = 0, time.process_time()
         while time.process_time() < start + 10 * BATCH:
-            await handler(flow.questions, _AnsweringContext())
+            await handler(questions, _AnsweringContext())
             count += 1
-        costs[title] = (time.process_time() - start) / count * 1e6
+        costs[str(questions)] = (time.process_time() - start) / count * 1e6
     return costs
 
 
@@ -170,114 +181,40 @@ class _AnsweringContext:
     async def elicit(self, message: str, shape: object, *, key: str) -> None: ...
 
 
-class _Interviewer(Contender):
-    """The server in a process of its own; what it can be asked are the legs of some flows."""
-
-    def _scenarios(self) -> dict[str, Load]:
-        loads: dict[str, Load] = {}
-        for flow in (PLAIN[1], PLAIN[10], PROSE):
-            legs = flow.legs()
-            message, number = next(legs), 1
-            try:
-                while True:
-                    load = Load(port=self.port, request=calls.http(message, self.port), marker=b'"resultType"')
-                    loads[f"{flow.title}|{number}"] = load
-                    message, number = legs.send(calls.result(exchange(load))), number + 1
-            except StopIteration:
-                continue
-        return loads
-
-
-def _measure_http(flows: Figures, rounds: int, seconds: float) -> None:
-    server = _Interviewer(SERVER)
-    samples: dict[str, list[float]] = {}
-    try:
-        for _ in range(rounds):
-            for leg, load in server.loads.items():
-                drive(load, connections=CONNECTIONS, seconds=WARM_UP)
-                before = server.cpu_seconds()
-                done = drive(load, connections=CONNECTIONS, seconds=seconds)
-                after = server.cpu_seconds()
-                if before is None or after is None:
-                    raise Unavailable("this system does not tell the CPU time of another process")
-                samples.setdefault(leg, []).append((after - before) / done.requests * 1e6)
-    finally:
-        server.stop()
-    for leg, costs in samples.items():
-        flows[leg.rpartition("|")[0]].setdefault("http_us", []).append(median(costs))
-    one, ten = samples[f"{ONE}|2"], samples[f"{TEN}|11"]
-    flows[TEN]["last_http_ratios"] = [cost / other for other, cost in zip(one, ten, strict=True)]
-
-
 # --- judging -----------------------------------------------------------------------------------------------------
 
 
-def _over_http(figures: Figures) -> float | None:
-    ratios = figures["asking"]["flows"][TEN].get("last_http_ratios")
-    return median(ratios) if ratios else None
+def _ten_against_one(figures: Figures) -> list[float]:
+    """A conversation of ten questions against ten of one, over HTTP."""
+    one, ten = (cpu_of_conversation(figures, "ours", count) for count in (1, 10))
+    return [long / (10 * short) for long, short in zip(ten, one, strict=True)]
 
 
-def _beyond_own_code(figures: Figures) -> float | None:
-    """The same without a transport, and without what the handler itself costs."""
-    flows, own = figures["asking"]["flows"], figures["asking"]["own_us"]
-    one, ten = (flows[title]["answer_us"][-1] - own[title] for title in (ONE, TEN))
-    return ten / one if one > 0 else None
+def _against_official(figures: Figures) -> list[float]:
+    ours, theirs = (cpu_of_conversation(figures, name, 10) for name in ("ours", "official"))
+    return [one / other for one, other in zip(ours, theirs, strict=True)]
 
 
-def _straightness(figures: Figures) -> float | None:
+def _last_leg(figures: Figures) -> list[float]:
+    """The last leg of ten questions against that of one, without a transport, and without the handler's own work."""
+    one, ten = (figures["asking"]["flows"][n]["leg_us"][-1] - figures["asking"]["own_us"][n] for n in ("1", "10"))
+    return [ten / one]
+
+
+def _straightness(figures: Figures) -> list[float]:
     """What a question more costs from ten to twenty, against what it costs from one to ten."""
-    last = {count: figures["asking"]["flows"][flow.title]["answer_us"][-1] for count, flow in PLAIN.items()}
-    early, late = (last[10] - last[1]) / 9, (last[20] - last[10]) / 10
-    return late / early if early > 0 else None
+    one, ten, twenty = (figures["asking"]["flows"][n]["leg_us"][-1] for n in ("1", "10", "20"))
+    return [((twenty - ten) / 10) / ((ten - one) / 9)] if ten > one else []
 
 
-THRESHOLDS = (
-    Threshold(
-        title="last leg, ten questions / one, over HTTP", figure=_over_http, bound=2, goal=1.5, less_is_better=True
-    ),
-    Threshold(
-        title="last leg, ten / one, library alone", figure=_beyond_own_code, bound=2, goal=1.5, less_is_better=True
-    ),
-    Threshold(title="a question more, 10 to 20 / 1 to 10", figure=_straightness, goal=1.25, less_is_better=True),
+GOALS = (
+    Goal(title="ten questions, CPU / ten calls with one", figure=_ten_against_one, at_most=2, bound=3),
+    Goal(title="ten questions, CPU / official", figure=_against_official, at_most=1 / 5),
+    Goal(title="last leg, ten questions / one, library alone", figure=_last_leg, at_most=2),
+    Goal(title="a question more, 10 to 20 / 1 to 10", figure=_straightness, at_most=1.25),
 )
 
 
-# --- reporting ---------------------------------------------------------------------------------------------------
-
-
-def report(asking: Figures) -> None:
-    flows = asking["flows"]
-    print("\na conversation, leg by leg: bytes of its token, CPU us without a transport and over HTTP")
-    for title in (ONE, TEN, PROSE.title, NOISE.title):
-        flow = flows[title]
-        print(f"  {title}")
-        _row("token", flow["token_bytes"])
-        _row("answer us", flow["answer_us"])
-        if "http_us" in flow:
-            _row("HTTP us", flow["http_us"])
-    print(f"growth{'questions':>14}{'largest token':>16}{'last leg us':>14}{'dearest leg us':>17}{'all legs us':>14}")
-    for count, flow in PLAIN.items():
-        costs, tokens = flows[flow.title]["answer_us"], flows[flow.title]["token_bytes"]
-        print(f"{count:>20}{max(tokens):>16}{costs[-1]:>14.0f}{max(costs):>17.0f}{sum(costs):>14.0f}")
-    own = asking["own_us"]
-    print(f"the handler's own code: {own[ONE]:.1f} us for one question, {own[TEN]:.1f} us for ten")
-
-
-def _row(title: str, values: list[float]) -> None:
-    print(f"    {title:<10}" + "".join(f"{value:>7.0f}" for value in values))
-
-
-def main() -> int:
-    return run_alone(
-        "asking",
-        about=__doc__,
-        measure=measure,
-        report=report,
-        thresholds=THRESHOLDS,
-        usual=(5, 0.4),
-        quick=(1, 0.2),
-    )
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.path.insert(0, str(Path(__file__).parent / "servers"))
+    print(json.dumps(asyncio.run(_alone(int(sys.argv[1])))))

@@ -1,7 +1,6 @@
-"""Our client and the official Python one: completed two-round calls over HTTP and in memory, and a first result.
+"""Clients: completed two-round calls over HTTP and in memory, and the time from the start of a process to a result.
 
-`python benchmarks/clients.py [--quick] [--strict]`, and a section of run.py. Over HTTP both call the same fast server,
-ours, in a process of its own; in memory each calls the server of its own kind.
+Over HTTP all call the same fast server, ours, in a process of its own; in memory each calls the server of its own kind.
 """
 
 import asyncio
@@ -17,17 +16,12 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-from contender import Contender, Unavailable
-from section import run_alone
-from threshold import Figures, Threshold
+from contender import LOAD_CORE, NODE, Contender, Unavailable, on_core
+from goals import Goal
+from load import LoadError
+from measuring import TIMEOUT, Figures, Plan, Samples, add, in_process, ratios
 
-sys.path.insert(0, str(Path(__file__).parent / "servers"))
-from serving import pin
-
-NAMES = ("ours", "official")
-CLIENT_CORE = 1
 WARM_UP = 50
-TIMEOUT = 60.0
 DONE = "Deployed to prod"
 
 Call = Callable[[], Awaitable[str]]
@@ -68,12 +62,30 @@ async def _official(target: Any) -> AsyncGenerator[Call]:
         yield call
 
 
-CLIENTS = {"ours": _ours, "official": _official}
+@asynccontextmanager
+async def _fastmcp(target: Any) -> AsyncGenerator[Call]:
+    from fastmcp import Client
+    from fastmcp.client.elicitation import ElicitResult
+
+    async def agree(_message: str, _kind: Any, _params: Any, _context: Any) -> Any:
+        return ElicitResult(action="accept", content={"confirm": True})
+
+    async with Client(target, elicitation_handler=agree) as client:
+
+        async def call() -> str:
+            block: Any = (await client.call_tool("deploy", {"env": "prod"})).content[0]
+            return str(block.text)
+
+        yield call
+
+
+CLIENTS = {"ours": _ours, "official": _official, "fastmcp": _fastmcp}
+MODULES = {"ours": "ours", "official": "official", "fastmcp": "fast"}
 
 
 async def _drive(name: str, target: str, seconds: float) -> Figures:
     """Calls one after the other: the median of their wall times, and the CPU time of one."""
-    where: Any = importlib.import_module(name).server if target == "memory" else target
+    where: Any = importlib.import_module(MODULES[name]).server if target == "memory" else target
     async with CLIENTS[name](where) as call:
         for _ in range(WARM_UP):
             if (said := await call()) != DONE:
@@ -91,65 +103,62 @@ async def _drive(name: str, target: str, seconds: float) -> Figures:
 
 # --- all of them, interleaved ------------------------------------------------------------------------------------
 
-FIRST_RESULT = {
-    "ours": """
+FIRST_RESULT = """
 import asyncio
-from antiphon import Client
+from {package} import Client
 async def main():
     async with Client({url!r}) as client:
-        print((await client.call_tool("echo", {{"text": "hello, bench"}})).text, flush=True)
+        result = await client.call_tool("echo", {{"text": "hello, bench"}})
+        print(result.content[0].text, flush=True)
 asyncio.run(main())
-""",
-    "official": """
-import asyncio
-from mcp import Client
-async def main():
-    async with Client({url!r}) as client:
-        print((await client.call_tool("echo", {{"text": "hello, bench"}})).content[0].text, flush=True)
-asyncio.run(main())
-""",
-}
+"""
+PACKAGES = {"ours": "antiphon", "official": "mcp", "fastmcp": "fastmcp"}
 
 
-def measure(*, rounds: int, seconds: float, unavailable: dict[str, str]) -> Figures:
-    """By place and client: lists of a figure each round."""
-    figures: Figures = {"http": {}, "memory": {}, "start_ms": {}}
+def measure(plan: Plan) -> Figures:
+    """By client and place: wall and processor time of a call; by client: milliseconds to its first result."""
+    cells: Samples = {}
+    failed = set[str]()
     try:
         server = Contender("ours")
-    except Unavailable as error:
-        unavailable["clients"] = str(error)
-        return figures
+    except Unavailable as fault:
+        plan.cannot("clients", fault)
+        return {"cells": cells}
     url = f"http://127.0.0.1:{server.port}/mcp"
+
+    def measured(name: str, work: Callable[[], dict[str, float]]) -> None:
+        if name in failed:
+            return
+        try:
+            add(cells, name, work())
+        except (LoadError, OSError) as fault:
+            failed.add(name)
+            cells.pop(name, None)
+            plan.cannot(f"client: {name}", fault)
+
     try:
-        for _ in range(rounds):
-            for place, target in (("http", url), ("memory", "memory")):
-                for name in NAMES:
-                    for figure, value in _measured(name, target, seconds).items():
-                        figures[place].setdefault(name, {}).setdefault(figure, []).append(value)
-            for name in NAMES:
-                figures["start_ms"].setdefault(name, []).append(_first_result(FIRST_RESULT[name].format(url=url)))
-    except Unavailable as error:
-        unavailable["clients"] = str(error)
+        for _ in range(plan.rounds):
+            for name in CLIENTS:
+                for place, target in (("http", url), ("memory", "memory")):
+                    measured(
+                        f"{name}|{place}",
+                        lambda name=name, target=target: in_process("clients.py", name, target, str(plan.seconds)),
+                    )
+                measured(f"{name}|start", lambda name=name: {"ms": _first_result(name, url)})
+            measured("typescript|http", lambda: _typescript(url, plan.seconds))
     finally:
         server.stop()
-    return figures
+    return {"cells": cells}
 
 
-def _measured(name: str, target: str, seconds: float) -> Figures:
-    done = subprocess.run(
-        [sys.executable, __file__, "--drive", name, target, str(seconds)],
-        capture_output=True, text=True, timeout=TIMEOUT, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise Unavailable((done.stderr.strip().splitlines() or ["no output"])[-1])
-    figures: Figures = json.loads(done.stdout)
-    return figures
-
-
-def _first_result(code: str) -> float:
+def _first_result(name: str, url: str) -> float:
     """Milliseconds from the start of a process to the first result that it prints."""
+    code = FIRST_RESULT.format(package=PACKAGES[name], url=url)
     start = perf_counter()
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with (
+        on_core(LOAD_CORE),
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+    ):
         assert process.stdout is not None
         line = process.stdout.readline()
         elapsed = (perf_counter() - start) * 1000
@@ -159,62 +168,44 @@ def _first_result(code: str) -> float:
     return elapsed
 
 
+def _typescript(url: str, seconds: float) -> dict[str, float]:
+    where = subprocess.run([sys.executable, str(NODE)], capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    if where.returncode:
+        raise Unavailable(where.stderr.strip() or "Node is not there")
+    found = json.loads(where.stdout)
+    script = str(Path(__file__).with_name("client.mjs"))
+    with on_core(LOAD_CORE):
+        done = subprocess.run(
+            [found["node"], script, found["modules"], url, str(seconds)],
+            capture_output=True, text=True, timeout=TIMEOUT, check=False,
+        )  # fmt: skip
+    if done.returncode:
+        raise Unavailable((done.stderr.strip().splitlines() or ["no output"])[-1])
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
 # --- judging -----------------------------------------------------------------------------------------------------
 
 
-def _times(place: str, figure: str) -> Callable[[Figures], float | None]:
-    """The official client's figure against ours: the median over the rounds of their ratio in the same round."""
-
-    def ratio(figures: Figures) -> float | None:
-        cells = figures["clients"][place]
-        if set(cells) != set(NAMES):
-            return None
-        ours, theirs = ((cells[name][figure] if figure else cells[name]) for name in NAMES)
-        return median(other / own for own, other in zip(ours, theirs, strict=False))
-
-    return ratio
+def _times(place: str, metric: str) -> Callable[[Figures], list[float]]:
+    """The official client's figure against ours, in the same round."""
+    return lambda figures: ratios(figures["clients"]["cells"], f"official|{place}", f"ours|{place}", metric)
 
 
-THRESHOLDS = (
-    Threshold(title="client, HTTP, calls per CPU second / official", figure=_times("http", "cpu_us"), bound=4, goal=6),
-    Threshold(title="client, HTTP, wall time, official / ours", figure=_times("http", "wall_us"), bound=2.5, goal=4),
-    Threshold(title="client, in memory, official / ours", figure=_times("memory", "cpu_us"), bound=15, goal=20),
-    Threshold(title="client, start to first result, official / ours", figure=_times("start_ms", ""), bound=3, goal=5),
+GOALS = (
+    Goal(
+        title="client, two-round calls per CPU second / official",
+        figure=_times("http", "cpu_us"),
+        at_least=4,
+        bound=3,
+    ),
+    Goal(title="client, wall time of a call, official / ours", figure=_times("http", "wall_us"), at_least=2.5),
+    Goal(title="client, in memory, CPU, official / ours", figure=_times("memory", "cpu_us"), at_least=15, bound=8),
+    Goal(title="client, start to first result, official / ours", figure=_times("start", "ms"), at_least=3),
 )
 
 
-# --- reporting ---------------------------------------------------------------------------------------------------
-
-
-COLUMNS = ("HTTP wall us", "HTTP CPU us", "memory wall us", "memory CPU us", "start ms")
-
-
-def report(clients: Figures) -> None:
-    print("\na completed two-round call by a client, medians")
-    print(f"{'client':<10}" + "".join(f"{column:>16}" for column in COLUMNS))
-    for name in clients["start_ms"]:
-        cells = [clients[place][name][figure] for place in ("http", "memory") for figure in ("wall_us", "cpu_us")]
-        values = [median(cell) for cell in (*cells, clients["start_ms"][name])]
-        print(f"{name:<10}" + "".join(f"{value:>16.0f}" for value in values))
-
-
-def main() -> int:
-    if sys.argv[1:2] == ["--drive"]:
-        pin(CLIENT_CORE)
-        name, target, seconds = sys.argv[2:]
-        print(json.dumps(asyncio.run(_drive(name, target, float(seconds)))))
-        return 0
-    pin(CLIENT_CORE)
-    return run_alone(
-        "clients",
-        about=__doc__,
-        measure=measure,
-        report=report,
-        thresholds=THRESHOLDS,
-        usual=(5, 1.0),
-        quick=(1, 0.5),
-    )
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.path.insert(0, str(Path(__file__).parent / "servers"))
+    print(json.dumps(asyncio.run(_drive(sys.argv[1], sys.argv[2], float(sys.argv[3])))))

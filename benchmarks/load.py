@@ -4,8 +4,14 @@ import gc
 import select
 import socket
 from array import array
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle, repeat
 from time import perf_counter
+from typing import TypeAlias
+
+Poll: TypeAlias = Callable[[float], list[tuple[int, int]]]
 
 OK = b"HTTP/1.1 200"
 STALL = 10.0  # a server that says nothing for this long has failed
@@ -24,6 +30,8 @@ class Load:
     marker: bytes
     requests: tuple[bytes, ...] = ()
     """What each connection sends, where they may not all send the same."""
+    turns: tuple[bytes, ...] = ()
+    """What each connection sends in turn, over and over, instead: the legs of a conversation."""
     status: int = 200
 
 
@@ -31,6 +39,8 @@ class Load:
 class Measure:
     requests: int
     seconds: float
+    answered: int
+    """All answers, also those that came after the end: what the server's processor time was spent on."""
     p50_ms: float
     p99_ms: float
 
@@ -56,23 +66,67 @@ def exchange(load: Load) -> bytes:
 def drive(load: Load, *, connections: int, seconds: float) -> Measure:
     """Keep `connections` requests under way for `seconds`, and count the answers."""
     usual_length = len(exchange(load))
-    sockets = [_connect(load.port) for _ in range(connections)]
+    with _connected(load.port, connections) as sockets:
+        return _drive(load, sockets, usual_length, seconds)
+
+
+def burst(load: Load, *, connections: int) -> Measure:
+    """Send one request on each connection, all at once, and wait for all the answers."""
+    with _connected(load.port, connections) as sockets:
+        poll, readable = _poller(sockets)
+        waiting = dict.fromkeys(sockets, b"")
+        latencies = array("d")
+        start = heard = perf_counter()
+        for each in sockets.values():
+            _send(each, load.request)
+        while waiting:
+            if not (numbers := [number for number, event in poll(0) if event & readable and number in waiting]):
+                if perf_counter() - heard > STALL:
+                    raise LoadError(f"no answer within {STALL:.0f} s")
+                continue
+            heard = perf_counter()
+            for number in numbers:
+                waiting[number] += _some(sockets[number].recv(65536))
+                if _is_complete(waiting[number]):
+                    _check(waiting.pop(number), load.marker)
+                    latencies.append(perf_counter() - start)
+        return _measure(latencies, perf_counter() - start)
+
+
+@contextmanager
+def _connected(port: int, connections: int) -> Generator[dict[int, socket.socket]]:
+    sockets = [_connect(port) for _ in range(connections)]
     gc.collect()
     gc.disable()
     try:
-        return _drive(load, {each.fileno(): each for each in sockets}, usual_length, seconds)
+        yield {each.fileno(): each for each in sockets}
     finally:
         gc.enable()
         for each in sockets:
             each.close()
 
 
+def hold(load: Load, *, connections: int, until: bytes) -> list[socket.socket]:
+    """Open a stream on each of so many connections, and return them once each has said ``until``."""
+    held = []
+    for _, request in zip(range(connections), load.requests or repeat(load.request), strict=False):
+        connection = socket.create_connection(("127.0.0.1", load.port), timeout=STALL)
+        connection.sendall(request)
+        held.append(connection)
+    for connection in held:
+        heard = b""
+        while until not in heard:
+            heard += _some(connection.recv(65536))
+        if not heard.startswith(OK):
+            raise LoadError(f"expected a stream, got {heard[:600]!r}")
+    return held
+
+
 def _drive(load: Load, sockets: dict[int, socket.socket], usual_length: int, seconds: float) -> Measure:
     marker = load.marker
-    requests = dict(zip(sockets, load.requests or [load.request] * len(sockets), strict=True))
+    requests = _requests(load, sockets)
     poll, readable = _poller(sockets)
     receive = {number: each.recv for number, each in sockets.items()}
-    send = {number: each.send for number, each in sockets.items()}
     sent_at = dict.fromkeys(sockets, 0.0)
     partial: dict[int, bytes] = {}
     latencies = array("d")
@@ -81,9 +135,9 @@ def _drive(load: Load, sockets: dict[int, socket.socket], usual_length: int, sec
 
     start = clock()
     end = start + seconds
-    for number in sockets:
+    for number, each in sockets.items():
         sent_at[number] = clock()
-        send[number](requests[number])
+        _send(each, next(requests[number]))
     now = start
     while now < end:
         # Poll without sleeping: waking the generator would add to the measured time, the more so the quicker the
@@ -105,9 +159,42 @@ def _drive(load: Load, sockets: dict[int, socket.socket], usual_length: int, sec
             now = clock()
             record(now - sent_at[number])
             sent_at[number] = now
-            if send[number](requests[number]) != len(requests[number]):
-                raise LoadError("the request did not fit into the socket's buffer")
-    return _measure(latencies, now - start)
+            _send(sockets[number], next(requests[number]))
+    if not latencies:
+        raise LoadError(f"no answer within {seconds:g} s")
+    took = now - start
+    return _measure(latencies, took, late=_drain(sockets, partial, poll, readable))
+
+
+def _drain(sockets: dict[int, socket.socket], partial: dict[int, bytes], poll: Poll, readable: int) -> int:
+    """Wait for what is under way on each connection, so that the server is idle when another one has its turn."""
+    waiting, end = set(sockets), perf_counter() + STALL
+    while waiting and perf_counter() < end:
+        for number, event in poll(0.1):
+            if event & readable and number in waiting:
+                data = partial.pop(number, b"") + _some(sockets[number].recv(65536))
+                if _is_complete(data):
+                    waiting.discard(number)
+                else:
+                    partial[number] = data
+    return len(sockets) - len(waiting)
+
+
+def _requests(load: Load, sockets: Iterable[int]) -> dict[int, Iterator[bytes]]:
+    """What each connection sends next; conversations begin at different legs, so that all legs are under way."""
+    if load.turns:
+        turns = load.turns
+        return {number: cycle(turns[at % len(turns) :] + turns[: at % len(turns)]) for at, number in enumerate(sockets)}
+    each = load.requests or repeat(load.request)
+    return {number: repeat(request) for number, request in zip(sockets, each, strict=False)}
+
+
+def _send(connection: socket.socket, request: bytes) -> None:
+    sent = connection.send(request)
+    if sent != len(request):  # a large one: wait until the server has taken it
+        connection.settimeout(STALL)
+        connection.sendall(request[sent:])
+        connection.setblocking(False)
 
 
 def _connect(port: int) -> socket.socket:
@@ -117,7 +204,7 @@ def _connect(port: int) -> socket.socket:
     return connection
 
 
-def _poller(sockets: dict[int, socket.socket]):
+def _poller(sockets: dict[int, socket.socket]) -> tuple[Poll, int]:
     if hasattr(select, "epoll"):
         epoll = select.epoll()
         for number in sockets:
@@ -154,10 +241,11 @@ def _check(answer: bytes, marker: bytes, status: bytes = OK) -> None:
         raise LoadError(f"expected {status.decode()} with {marker!r}, got {answer[:600]!r}")
 
 
-def _measure(latencies: "array[float]", seconds: float) -> Measure:
+def _measure(latencies: "array[float]", seconds: float, late: int = 0) -> Measure:
     ordered = sorted(latencies)
     return Measure(
         requests=len(ordered),
+        answered=len(ordered) + late,
         seconds=seconds,
         p50_ms=ordered[len(ordered) // 2] * 1000,
         p99_ms=ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] * 1000,

@@ -1,27 +1,24 @@
 """500 cases in memory: `antiphon test` compared with the official client in pytest, each a whole run.
 
-`python benchmarks/suites.py [--cases N] [--runs N] [--strict]`. Half of the cases call a tool, half are asked one
+Half of the cases call a tool, half are asked one
 question on the way. Each side tests the server of its own kind, in its own process, and is measured from the start of
 the command to its end: what a person waits for. They run alternately, and the medians are compared.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
-from statistics import median
 from time import perf_counter
 
-from threshold import Figures, Threshold, judge, save
+from contender import LOAD_CORE, Unavailable, on_core
+from goals import Goal
+from load import LoadError
+from measuring import Figures, Plan, Samples, add, ratios
 
 CASES = 500
-RUNS = 3
-BOUND = 10.0
 
 OUR_SERVER = '''\
 from antiphon import Context, Server
@@ -137,63 +134,42 @@ def timed(command: list[str], folder: Path, cases: int) -> tuple[float, float]:
     """Seconds that a command took: on the clock, and of the processor."""
     before = getrusage(RUSAGE_CHILDREN)
     begun = perf_counter()
-    done = subprocess.run(
-        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=600, check=False
-    )
+    with on_core(LOAD_CORE):
+        done = subprocess.run(
+            command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=600, check=False
+        )
     seconds = perf_counter() - begun
     after = getrusage(RUSAGE_CHILDREN)
     if done.returncode or f"{cases} passed" not in done.stdout:
-        raise SystemExit(f"{' '.join(command)} did not pass:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise Unavailable(f"{' '.join(command)} did not pass: {done.stdout[-500:]}{done.stderr[-500:]}")
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def measure(cases: int, runs: int) -> Figures:
-    taken: dict[str, list[tuple[float, float]]] = {"ours": [], "official": []}
+def measure(plan: Plan) -> Figures:
+    """By side: seconds of each run of all cases."""
+    cases = 20 if plan.quick else CASES
+    cells: Samples = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         commands = written(folder, cases)
-        for command in commands.values():
-            timed(command, folder, cases)  # everything is compiled by then
-        for _ in range(runs):
-            for name, command in commands.items():
-                taken[name].append(timed(command, folder, cases))
-    return {
-        name: {
-            "wall_s": round(median(wall for wall, _ in times), 3),
-            "cpu_s": round(median(cpu for _, cpu in times), 3),
-        }
-        for name, times in taken.items()
-    }
+        try:
+            if not plan.quick:
+                for command in commands.values():
+                    timed(command, folder, cases)  # everything is compiled by then
+            for _ in range(plan.rounds):
+                for name, command in commands.items():
+                    wall, cpu = timed(command, folder, cases)
+                    add(cells, name, {"wall_s": wall, "cpu_s": cpu})
+        except LoadError as fault:
+            plan.cannot("suites", fault)
+    return {"cases": cases, "cells": cells}
 
 
-def ratio(figures: Figures, kind: str) -> float:
-    return float(figures["official"][kind] / figures["ours"][kind])
-
-
-THRESHOLDS = (
-    Threshold(
-        title="whole runs, official / ours, wall time", figure=lambda f: ratio(f, "wall_s"), goal=15, bound=BOUND
+GOALS = (
+    Goal(
+        title=f"{CASES} test cases, wall time, official in pytest / ours",
+        figure=lambda figures: ratios(figures["suites"]["cells"], "official", "ours", "wall_s"),
+        at_least=15,
+        bound=10,
     ),
-    Threshold(title="whole runs, official / ours, CPU time", figure=lambda f: ratio(f, "cpu_s"), goal=15),
 )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=CASES)
-    parser.add_argument("--runs", type=int, default=RUNS)
-    parser.add_argument("--strict", action="store_true", help="fail when a bound is not kept")
-    options = parser.parse_args()
-    figures = measure(options.cases, options.runs)
-    for name, found in figures.items():
-        print(f"{name:<10} {options.cases} cases in {found['wall_s']:.2f} s, {found['cpu_s']:.2f} s of the processor")
-    below = judge(THRESHOLDS, figures)
-    figures["run"] = {"when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "cases": options.cases}
-    save(figures, prefix="suites-")
-    print(json.dumps(figures))
-    if options.strict and below:
-        raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The ceiling: an ASGI app that decodes the JSON and answers a constant."""
+"""The ceiling: an ASGI app that decodes the JSON and answers a constant, under our HTTP or uvicorn's."""
 
 from typing import Any
 
@@ -35,5 +35,13 @@ def http() -> Any:
     return app
 
 
+def serve(port: int) -> None:
+    import uvicorn
+
+    from antiphon.transports.serve import SETTINGS
+
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", lifespan="off", **SETTINGS)
+
+
 if __name__ == "__main__":
-    main(http)
+    main({"uvicorn": http}, serve=serve)

@@ -10,4 +10,4 @@ server = Server("bench-bridge", version="1.0.0")
 server.mount("", os.environ["BENCH_TARGET"], era=os.environ.get("BENCH_ERA", "auto"))
 
 if __name__ == "__main__":
-    main(server.asgi, serve=lambda port: server.run("http", port=port))
+    main({}, serve=lambda port: server.run("http", port=port))

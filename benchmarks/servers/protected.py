@@ -1,7 +1,6 @@
 """The same two tools, on a server that is protected: BENCH_ISSUER names its authorization server."""
 
 import os
-from typing import Any
 
 import ours
 from serving import main
@@ -11,9 +10,5 @@ from antiphon.auth import Protected
 ours.server.auth = Protected("http://127.0.0.1/mcp", issuer=os.environ["BENCH_ISSUER"])
 
 
-def http() -> Any:
-    return ours.server.asgi()
-
-
 if __name__ == "__main__":
-    main(http)
+    main({}, serve=lambda port: ours.server.run("http", port=port))

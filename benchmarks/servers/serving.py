@@ -1,41 +1,30 @@
-"""How a contender is served: one uvicorn worker with uvloop and httptools, no logs, on core 0."""
+"""How a contender in Python is served: one uvicorn worker with uvloop and httptools, no logs."""
 
 import argparse
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
-
-SERVER_CORE = 0
-
-
-def pin(core: int) -> bool:
-    """Keep this process on one core; False where the system cannot, or has no such core."""
-    if not hasattr(os, "sched_setaffinity"):
-        return False
-    try:
-        os.sched_setaffinity(0, {core})
-    except OSError:
-        return False
-    return True
 
 
 def main(
-    http: Callable[[], Any], stdio: Callable[[], None] | None = None, *, serve: Callable[[int], None] | None = None
+    modes: Mapping[str, Callable[[], Any]],
+    stdio: Callable[[], None] | None = None,
+    *,
+    serve: Callable[[int], None] | None = None,
 ) -> None:
-    """`--port N` serves over HTTP, `--stdio` over standard input and output; `serve` is a server's own way."""
+    """`--port N` serves over HTTP, by ``serve`` or an application of ``modes``; `--stdio` over the standard streams."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int)
+    parser.add_argument("--mode", choices=modes)
     parser.add_argument("--stdio", action="store_true")
     options = parser.parse_args()
-    pin(SERVER_CORE)
     if options.stdio and stdio is not None:
         stdio()
+    elif options.port and options.mode:
+        _serve(modes[options.mode](), options.port)
     elif options.port and serve is not None:
         serve(options.port)
-    elif options.port:
-        _serve(http(), options.port)
     else:
-        parser.error("needs --port N, or --stdio where the server has it")
+        parser.error("needs --port N and a --mode, or --stdio where the server has it")
 
 
 def _serve(app: Any, port: int) -> None:

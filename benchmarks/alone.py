@@ -1,7 +1,4 @@
-"""Protocol work alone: one server's ASGI app called in process, no sockets.
-
-Prints CPU microseconds per request as JSON: `python inprocess.py bare|official|ours`
-"""
+"""Protocol work alone: a server's ASGI application called in process, without sockets."""
 
 import asyncio
 import gc
@@ -14,31 +11,53 @@ from time import perf_counter, process_time
 from typing import Any
 
 import calls
+from goals import Goal
+from load import LoadError
+from measuring import Figures, Plan, Samples, add, in_process, ratios
 
+NAMES = ("bare", "official", "ours")
 WARM_UP = 200
-SECONDS = 0.6
 PORT = 8000
 
 
-async def measure(name: str) -> dict[str, float]:
+def measure(plan: Plan) -> Figures:
+    """By server and work: CPU microseconds of a request."""
+    cells: Samples = {}
+    failed = set[str]()
+    for _ in range(plan.rounds):
+        for name in NAMES:
+            if name in failed:
+                continue
+            try:
+                found = in_process("alone.py", name, str(plan.seconds))
+            except LoadError as fault:
+                failed.add(name)
+                plan.cannot(f"{name}, in process", fault)
+            else:
+                for work, cost in found.items():
+                    add(cells, f"{name}|{work}", {"cpu_us": cost})
+    return {"cells": cells}
+
+
+async def _measure(name: str, seconds: float) -> dict[str, float]:
     app = importlib.import_module(name).http()
     async with _Lifespan(app):
-        figures = {"echo": await _repeat(app, calls.echo(), "echo")}
+        figures = {"echo": await _repeat(app, calls.echo(), "echo", seconds)}
         asked = await _post(app, calls.leg_1())
         if calls.MARKERS["leg 1"] in asked:
-            figures["leg 1"] = await _repeat(app, calls.leg_1(), "leg 1")
-            figures["leg 2"] = await _repeat(app, calls.leg_2(calls.result(asked)), "leg 2")
+            figures["leg 1"] = await _repeat(app, calls.leg_1(), "leg 1", seconds)
+            figures["leg 2"] = await _repeat(app, calls.leg_2(calls.result(asked)), "leg 2", seconds)
     return figures
 
 
-async def _repeat(app: Any, message: dict[str, Any], scenario: str) -> float:
+async def _repeat(app: Any, message: dict[str, Any], scenario: str, seconds: float) -> float:
     for _ in range(WARM_UP):
         answer = await _post(app, message)
     if calls.MARKERS[scenario] not in answer:
         raise SystemExit(f"{scenario}: unexpected answer {answer[:500]!r}")
     gc.collect()
     scope, body = _scope(message), calls.body(message)
-    count, start, end = 0, process_time(), perf_counter() + SECONDS
+    count, start, end = 0, process_time(), perf_counter() + seconds
     while perf_counter() < end:
         await app(scope.copy(), _receiver(body), _ignore)
         count += 1
@@ -120,8 +139,18 @@ class _Lifespan:
             self._started.set()
 
 
+def _goal(work: str) -> Goal:
+    def figure(figures: Figures) -> list[float]:
+        return ratios(figures["alone"]["cells"], f"ours|{work}", f"official|{work}", "cpu_us")
+
+    return Goal(title=f"protocol work alone, {work}, CPU / official", figure=figure, at_most=1 / 15, bound=1 / 8)
+
+
+GOALS = tuple(_goal(work) for work in ("echo", "leg 1", "leg 2"))
+
+
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent / "servers"))
     import uvloop
 
-    print(json.dumps(uvloop.run(measure(sys.argv[1]))))
+    print(json.dumps(uvloop.run(_measure(sys.argv[1], float(sys.argv[2])))))
