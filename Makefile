@@ -43,7 +43,7 @@ bench: $(VENV)/.ready ## measure against the official SDKs, FastMCP, mcp-lite an
 	$(PY) benchmarks/run.py $(OPTIONS)
 
 docs: $(VENV)/.ready ## run every code block of the documentation, and build the site into build/site
-	$(PY) -m pytest -q -n $(WORKERS) tests/docs -m "not heavy"
+	$(PY) -m pytest -q -n $(WORKERS) tests/docs/test_docs.py
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 
 fuzz: $(VENV)/.ready ## try a million spoiled tokens

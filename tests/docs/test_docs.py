@@ -45,6 +45,8 @@ from antiphon.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FIRST = {"README.md", "docs/index.md", "docs/getting-started.md"}
+"""Read first, and so run every day; other pages that start processes wait for `make docs` and `make heavy`."""
 SOURCE = "https://github.com/antiphon-mcp/antiphon/blob/main/"
 PICTURES = {"", "mermaid"}
 FILES = {"nginx", "ini", "dockerfile"}
@@ -93,6 +95,12 @@ def _until(end: str, lines: Iterator[tuple[int, str]], page: Path, start: int) -
             return "".join(f"{line}\n" for line in body)
         body.append(line)
     raise AssertionError(f"{page}:{start}: nothing ends this block: expected a line {end!r}")
+
+
+def marked(page: Path) -> Any:
+    name = str(page.relative_to(ROOT))
+    starts_processes = any(block.kind == "console" for block in blocks_of(page))
+    return pytest.param(page, id=name, marks=[pytest.mark.heavy] if starts_processes and name not in FIRST else [])
 
 
 # --- running a page -------------------------------------------------------------------------------------------------
@@ -290,7 +298,7 @@ def run(
                 served.stop()
 
 
-@pytest.mark.parametrize("run", PAGES, ids=lambda page: str(page.relative_to(ROOT)), indirect=True)
+@pytest.mark.parametrize("run", [marked(page) for page in PAGES], indirect=True)
 def test_a_page_does_what_it_says(run: Run) -> None:
     blocks = blocks_of(run.page)
     for before, block, after in zip([None, *blocks], blocks, [*blocks[1:], None], strict=False):
