@@ -91,7 +91,7 @@ async def book(tab, *, city="Lisbon", sure=True):
     await tab.get_by_role("button", name="Answer").click()
     await tab.get_by_label("confirm").set_checked(sure)
     await tab.get_by_role("button", name="Answer").click()
-    await expect(tab.locator(".card.result")).to_be_visible()
+    await expect(tab.locator(".card.result").first).to_be_visible()
 
 
 @pytest.mark.parametrize("era", ["2026-07-28", "2025-11-25"])

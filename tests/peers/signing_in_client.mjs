@@ -1,9 +1,9 @@
-// The official TypeScript client signs in to a protected server: `node signing_in_client.mjs NODE_MODULES URL`.
+// The official TypeScript client signs in to a protected server: `node signing_in_client.mjs NODE_MODULES URL TOOL...`.
 // The issuer signs in whoever asks, so its page is visited by following redirects by hand.
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
-const [modules, url] = process.argv.slice(2);
+const [modules, url, ...tools] = process.argv.slice(2);
 const require = createRequire(join(modules, 'anywhere.js'));
 const { Client, StreamableHTTPClientTransport, UnauthorizedError } = require('@modelcontextprotocol/client');
 
@@ -53,5 +53,6 @@ const signedIn = async action => {
 
 const call = name => signedIn(async client => (await client.callTool({ name, arguments: {} })).content[0].text);
 
-const told = [await call('who'), await call('end_tokens'), await call('who'), await call('keep')];
+const told = [];
+for (const tool of tools) told.push(await call(tool));
 console.log(JSON.stringify({ told, visits }));

@@ -304,7 +304,8 @@ async def test_the_official_typescript_client_signs_in_refreshes_and_steps_up(li
         async def keep(ctx: Context) -> str:
             return " ".join(sorted(ctx.auth.scopes))
 
-        told = await asyncio.to_thread(run, [*node_program(HERE / "signing_in_client.mjs"), url], timeout=60)
+        command = [*node_program(HERE / "signing_in_client.mjs"), url, "who", "end_tokens", "who", "keep"]
+        told = await asyncio.to_thread(run, command, timeout=60)
     who = "ada notes:read"
     assert json.loads(told) == {"told": [who, "ended", who, "notes:read notes:write"], "visits": 2}
     used = [form for path, form in issuer.asked if path == "/token" and form["grant_type"] == "refresh_token"]

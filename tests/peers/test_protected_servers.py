@@ -170,9 +170,9 @@ async def by_official_python(url, tools, mode="auto"):
 
 
 async def by_official_typescript(url, tools):
-    command = [*node_program(HERE / "signing_in_client.mjs"), url]
-    assert tools == ["who"]
-    return [json.loads(await asyncio.to_thread(run, command, timeout=60))["who"]], 1
+    command = [*node_program(HERE / "signing_in_client.mjs"), url, *tools]
+    done = json.loads(await asyncio.to_thread(run, command, timeout=60))
+    return done["told"], done["visits"]
 
 
 async def by_ours(url, tools, mode="auto"):
