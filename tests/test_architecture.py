@@ -22,6 +22,7 @@ LAYERS = [
     "types",
     "uri",
     "loading",
+    "threads",
     "config",
     "wire",
     "shapes",

@@ -112,6 +112,28 @@ async def test_a_draft_that_a_killed_process_left_is_deleted(tmp_path, then):
     assert [young.exists(), left.exists()] == [True, False]
 
 
+@pytest.mark.parametrize("often", [False, True])
+async def test_a_writer_that_stood_still_writes_once_more(tmp_path, monkeypatch, often):
+    slow, other = File(tmp_path / "keep"), File(tmp_path / "keep")
+    stood_still = []
+
+    def stand_still(descriptor):
+        if often or not stood_still:
+            stood_still.append(descriptor)
+            os.utime(descriptor, (0, 0))
+            other._delete_old_drafts(other._path("a"))  # as each of its writes does
+
+    monkeypatch.setattr(os, "fsync", stand_still)
+    if often:
+        with pytest.raises(KeepBroken, match="cannot be written"):
+            await slow.put("a", "secret")
+    else:
+        await slow.put("a", "secret")
+    assert await slow.get("a") == (None if often else "secret")
+    assert [path.name for path in slow.folder.glob(".*")] == []
+    assert len(stood_still) == 1 + often
+
+
 async def test_a_lock_of_a_process_that_was_killed_is_free(tmp_path):
     script = (
         "import asyncio, sys\nfrom antiphon.auth import File\n"

@@ -1,6 +1,8 @@
 """A person's way to a sign-in page and back, past everything else that knocks."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -156,3 +158,75 @@ async def test_a_plain_function_may_wait_and_the_event_loop_goes_on():
     await asyncio.sleep(0)
     came.set()
     assert await visiting == "https://app.example/back"
+
+
+HERE = "https://app.example/back"
+
+
+async def test_a_plain_function_that_raises_stop_iteration_is_an_error_and_does_not_hang():
+    def visit(url, redirect):
+        raise StopIteration
+
+    async with asyncio.timeout(5):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await ByFunction(visit, HERE).visit(login(HERE))
+
+
+async def test_visits_that_wait_keep_no_other_use_of_threads_waiting():
+    came = threading.Event()
+
+    def visit(url, redirect):
+        assert came.wait(10)
+        return redirect
+
+    async with asyncio.timeout(5):
+        visits = [asyncio.create_task(ByFunction(visit, HERE).visit(login(HERE))) for _ in range(40)]
+        await until(lambda: threading.active_count() > 40)
+        # More than the executor has threads: it still has one for this.
+        assert await asyncio.to_thread(lambda: "free") == "free"
+        came.set()
+        assert set(await asyncio.gather(*visits)) == {HERE}
+
+
+async def test_the_thread_of_a_visit_that_is_left_ends_when_its_function_does():
+    came, seen = threading.Event(), []
+
+    def visit(url, redirect):
+        seen.append(threading.current_thread())
+        assert came.wait(10)
+        return redirect
+
+    async with asyncio.timeout(5):
+        visiting = asyncio.create_task(ByFunction(visit, HERE).visit(login(HERE)))
+        await until(lambda: seen)
+        visiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await visiting
+        came.set()
+        await until(lambda: not seen[0].is_alive())
+
+
+@pytest.mark.parametrize("visiting", ["ByFunction(wait, 'x').visit(login)", "shown()"])
+def test_a_program_ends_though_a_visit_waits(visiting):
+    code = f"""
+import asyncio, threading
+from antiphon.client.visits import ByBrowser, ByFunction
+class login: url, redirect, state = "https://auth.example.com", "x", "s"
+def wait(*_): threading.Event().wait()
+async def shown():
+    browser = ByBrowser(show=wait)
+    await browser.listen(None)
+    try:
+        await browser.visit(login)
+    finally:
+        await browser.close()
+async def main():
+    try:
+        async with asyncio.timeout(0.2):
+            await {visiting}
+    except TimeoutError:
+        print("left")
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20)
+    assert done.stdout == "left\n"

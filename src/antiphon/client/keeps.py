@@ -132,6 +132,17 @@ class File:
                 return None
 
     def _write(self, path: Path, value: str) -> None:
+        try:
+            try:
+                self._replace(path, value)
+            except FileNotFoundError:
+                # This process stood still for so long that another one took its draft for an old one.
+                self._replace(path, value)
+        except OSError as fault:
+            raise KeepBroken(f"{path}: cannot be written: {fault.strerror}") from None
+        self._delete_old_drafts(path)
+
+    def _replace(self, path: Path, value: str) -> None:
         self._make_folder()
         draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
         try:
@@ -140,11 +151,10 @@ class File:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(path)
-        except OSError as fault:
+        except OSError:
             with contextlib.suppress(OSError):
                 draft.unlink()
-            raise KeepBroken(f"{path}: cannot be written: {fault.strerror}") from None
-        self._delete_old_drafts(path)
+            raise
 
     def _delete(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -6,17 +6,20 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from antiphon.errors import SignInFailed
 from antiphon.oauth.account import Login
 from antiphon.oauth.urls import is_loopback
+from antiphon.threads import Threads
 
+T = TypeVar("T")
 Visitor: TypeAlias = Callable[[str, str], str | Awaitable[str]]
 """Takes the URL of a sign-in page and the redirect URI, and returns the URL that the person came back to.
 
-A plain function runs in a thread.
+A plain function runs in a thread of its own: one that needs the event loop must be ``async def``. Two sign-ins may call
+it at once.
 """
 
 REDIRECT = "http://127.0.0.1/callback"
@@ -55,7 +58,7 @@ class ByFunction:
             back = self._visit(login.url, login.redirect)
         else:
             # It may wait for the person: in a thread, so that other calls go on.
-            back = await asyncio.to_thread(self._visit, login.url, login.redirect)
+            back = await _in_thread(self._visit, login.url, login.redirect)
         return await back if inspect.isawaitable(back) else back
 
     async def close(self) -> None: ...
@@ -97,7 +100,7 @@ class ByBrowser:
     async def visit(self, login: Login) -> str:
         assert self._back is not None
         self._state = login.state.encode()
-        await asyncio.to_thread(self._show, login.url)
+        await _in_thread(self._show, login.url)
         return await self._back
 
     async def close(self) -> None:
@@ -136,6 +139,16 @@ class ByBrowser:
         if self._back is not None and not self._back.done():
             self._back.set_result(f"http://{hosts[0]}{target}")
         return "200 OK", _DONE
+
+
+async def _in_thread(function: Callable[..., T], *args: object) -> T:
+    """Call a function that may wait for a person: in a thread that delays neither other work nor the program's end."""
+    threads = Threads(1)
+    try:
+        value: T = await threads.run(function, *args)
+        return value
+    finally:
+        threads.close()
 
 
 def open_browser(url: str) -> None:

@@ -20,9 +20,9 @@ from antiphon.rounds.journal import Conversation, RoundEnds
 from antiphon.server import steps
 from antiphon.server.round_end import Unheard, unheard
 from antiphon.server.run import Host, Run, is_ticked
-from antiphon.server.threads import in_threads
 from antiphon.server.unawaited import Asking
 from antiphon.shapes import Mismatch, form_of, shape_of
+from antiphon.threads import in_threads
 from antiphon.types import (
     LOG_LEVELS,
     Answer,

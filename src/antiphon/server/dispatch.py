@@ -33,12 +33,12 @@ from antiphon.server.methods import Methods, Route
 from antiphon.server.middleware import Middleware, check_middleware, wrapped
 from antiphon.server.mounts import Mount
 from antiphon.server.run import Channel, Protection, Run, StepObserver
-from antiphon.server.threads import Threads
 from antiphon.server.tokens import Tokens
 from antiphon.server.tools import error_result
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.shared_steps import SharedSteps
 from antiphon.stores.store import Store
+from antiphon.threads import Threads
 from antiphon.tracebacks import from_own_frame
 from antiphon.types import Icon, Implementation, JsonObject
 from antiphon.wire import jsonrpc

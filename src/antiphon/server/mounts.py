@@ -19,8 +19,6 @@ log = logging.getLogger("antiphon")
 
 SEPARATOR: Final = "_"
 """Between a prefix and a name: every host allows it in the name of a tool."""
-MAX_WATCHES: Final = 10_000
-"""Subscriptions of older clients that are passed on to mounted servers."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 KEYS: Final = {
     "tools/list": ("tools", "name"),
@@ -107,7 +105,6 @@ class Mounts:
     def __init__(self) -> None:
         self._mounts: dict[str, Mount] = {}
         self._warned: set[str] = set()
-        self._watches: dict[tuple[str, str], Callable[[], None]] = {}
 
     def __len__(self) -> int:
         return len(self._mounts)
@@ -287,14 +284,6 @@ class Mounts:
                 stop()
 
         return stop_all
-
-    def subscribe(self, call: Call, uri: str, *, stop: bool) -> None:
-        """Listen for changes of a resource, for the session of an older client; with ``stop``, no longer."""
-        ended = self._watches.pop((call.session, uri), None)
-        if ended is not None:
-            ended()
-        if not stop and len(self._watches) < MAX_WATCHES:
-            self._watches[call.session, uri] = self.watch(call, uri)
 
     def scopes_for(self, message: JsonObject, params: JsonObject) -> tuple[str, ...]:
         name = params.get("name")

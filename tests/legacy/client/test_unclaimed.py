@@ -273,7 +273,7 @@ async def test_a_call_that_goes_on_while_another_question_is_open_does_not_run_o
             await work
 
 
-async def test_the_servers_time_stops_once_for_all_questions_that_are_open():
+async def test_the_servers_time_goes_on_when_no_question_is_open():
     server, known = Two(), {"one": asyncio.Event(), "two": asyncio.Event()}
     clocks = []
 
@@ -296,11 +296,137 @@ async def test_the_servers_time_stops_once_for_all_questions_that_are_open():
         await until(lambda: clocks)
         known["one"].set()
         await first
-        assert clocks == [(None, False)]
+        assert clocks == [(None, False)] * 2
         known["two"].set()
         await second
-        assert clocks == [(None, False), (None, True)]
+        assert clocks == [(None, False)] * 2 + [(None, True)]
         await link.close()
+
+
+async def test_a_call_that_begins_and_asks_while_a_question_is_open_does_not_run_out_of_time():
+    async def call(server, message):
+        if message["params"]["name"] == "work":
+            await asyncio.Event().wait()
+        return text(said(await server.ask("elicitation/create", form(message["params"]["name"]))))
+
+    server, person = Old(call), Person()
+    async with asyncio.timeout(5), Client(server.link(), elicit=person, timeout=0.2) as client:
+        calls = await start(client, server, "work", "first")
+        await until(lambda: len(person.asked) == 1)
+        late = asyncio.create_task(client.call_tool("late"))
+        await until(lambda: len(person.asked) == 2)
+        done, _ = await asyncio.wait([late, *calls], timeout=0.4)
+        assert not done
+        person.knows.set()
+        assert (await late).text == "late!"
+        assert (await calls[1]).text == "first!"
+        with pytest.raises(CallTimeout):
+            await calls[0]
+
+
+class Named(Old):
+    """Each call goes on until its name is ended."""
+
+    def __init__(self, names):
+        super().__init__(Named._called)
+        self.ends = {name: asyncio.Event() for name in names}
+
+    async def _called(self, message):
+        await self.ends[message["params"]["name"]].wait()
+        return text("done")
+
+    def put(self, question):
+        return asyncio.create_task(self.ask("elicitation/create", form(question)))
+
+    async def end(self, calls, *names):
+        for name in names:
+            self.ends[name].set()
+            assert (await calls[name]).text == "done"
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+async def test_a_question_is_not_refused_for_a_call_that_was_left_before_it_came(overlap):
+    server, known, asked, interrupted = Named("abc"), {name: asyncio.Event() for name in "12"}, [], []
+
+    async def elicit(question):
+        asked.append(question.message)
+        try:
+            await known[question.message].wait()
+        except asyncio.CancelledError:
+            interrupted.append(question.message)
+            raise
+        return Accepted("x")
+
+    async with asyncio.timeout(5), Client(server.link(), elicit=elicit) as client:
+        calls = dict(zip("ab", await start(client, server, "a", "b"), strict=True))
+        first = server.put("1")  # of a or b
+        await until(lambda: asked == ["1"])
+        calls["a"].cancel()
+        await until(lambda: server.sent_of("notifications/cancelled"))
+        if not overlap:
+            known["1"].set()
+            await first
+        calls["c"] = asyncio.create_task(client.call_tool("c"))
+        await until(lambda: len(server.sent_of("tools/call")) == 3)
+        second = server.put("2")  # of b or c
+        await until(lambda: asked == ["1", "2"])
+        known["1"].set()
+        assert said(await first) == "x"
+        await server.end(calls, "b", "c")
+        known["2"].set()
+        assert said(await second) == "x"
+    assert interrupted == []
+
+
+async def test_a_question_is_refused_when_the_calls_that_may_have_asked_it_were_left_though_others_go_on():
+    server, person = Named("abc"), Person()
+    async with asyncio.timeout(5), Client(server.link(), elicit=person) as client:
+        calls = dict(zip("ab", await start(client, server, "a", "b"), strict=True))
+        question = server.put("?")  # of a or b
+        await until(lambda: person.asked)
+        calls["c"] = asyncio.create_task(client.call_tool("c"))
+        await until(lambda: len(server.sent_of("tools/call")) == 3)
+        calls["a"].cancel()
+        await server.end(calls, "b")
+        assert said(await question) == "The client left the call"
+        assert person.interrupted == 1
+        await server.end(calls, "c")
+
+
+@pytest.mark.parametrize("method", ["initialize", "tools/list"])
+async def test_a_server_cannot_stop_its_time_with_a_question_that_no_open_call_may_ask(method):
+    class Hostile(Old):
+        async def _result(self, message):
+            if message["method"] != method:
+                return await super()._result(message)
+            self.say({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form()})
+            return await asyncio.Event().wait()
+
+    async def use():
+        async with Client(server.link(), elicit=person, timeout=0.2) as client:
+            await client.list_tools()
+
+    server, person = Hostile(), Person()
+    async with asyncio.timeout(5):
+        with pytest.raises(CallTimeout):
+            await use()
+    assert len(person.asked) == 1
+
+
+async def test_a_handler_that_is_cancelled_by_itself_is_an_error_for_the_server_and_stops_no_time(caplog):
+    async def elicit(question):
+        dialog = asyncio.create_task(asyncio.Event().wait())
+        dialog.cancel()
+        await dialog
+
+    server = Two()
+    async with asyncio.timeout(5), Client(server.link(), elicit=elicit, timeout=0.2) as client:
+        work, asking = await start(client, server, "work", "ask")
+        assert (await asking).text == "The client could not answer"
+        with pytest.raises(CallTimeout):
+            await work
+    assert "the handler was cancelled" in caplog.text
+    assert len(server.responses()) == 1
 
 
 # --- the only call ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A server that tells what it holds: `python abandoned.py FD SESSION_TTL`. Beside /mcp there is /held."""
+"""A server that tells what it holds: `python abandoned.py FD SESSION_TTL`. Beside /mcp there is /held, and /forget."""
 
 import asyncio
 import ctypes
@@ -14,7 +14,7 @@ from antiphon import Context, MemoryStore, Server
 from antiphon.legacy.server import reply_stream
 from antiphon.transports import serve
 
-reply_stream.GRACE = 0.5  # no client comes back here, so none needs to be waited for
+reply_stream.GRACE = 600.0  # clients that went away are waited for until /forget
 libc: Any = ctypes.CDLL(None)
 descriptor, session_ttl = int(sys.argv[1]), float(sys.argv[2])
 store = MemoryStore()
@@ -28,6 +28,10 @@ async def ask(ctx: Context) -> str:
 
 
 async def held(scope: Any, receive: Any, send: Any) -> None:
+    if scope["path"] == "/forget":
+        for reply in list(endpoint.dialect.router._replies.values()):
+            if reply._timer is not None:  # its client went away
+                reply._give_up()
     body = json.dumps(what_is_held()).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})

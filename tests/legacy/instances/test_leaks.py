@@ -62,10 +62,10 @@ def port(tmp_path: Path, allocator: str) -> Iterator[int]:
     assert (tmp_path / "server.log").read_text() == ""
 
 
-async def held(port: int) -> Held:
+async def held(port: int, path: bytes = b"/held") -> Held:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(b"GET /held HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+        writer.write(b"GET %b HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n" % path)
         return dict(json.loads((await reader.read()).partition(b"\r\n\r\n")[2]))
     finally:
         await closed(writer)
@@ -146,11 +146,11 @@ async def test_nothing_stays_of_sessions_that_were_abandoned(port: int, allocato
 async def until_all_is_gone(port: int) -> Held:
     stranger = OlderClient(port)
     stranger.session = "no-such-session"
-    now = await held(port)
+    now = await held(port, b"/forget")
     while now["sessions"] or now["entries"] or now["streams"] or now["tasks"] > 4:
         await asyncio.sleep(0.1)
         # What has expired in a store in memory is dropped when the store is used.
         with pytest.raises(Refusal):
             await stranger.request("ping", {})
-        now = await held(port)
+        now = await held(port, b"/forget")
     return now

@@ -207,7 +207,7 @@ class LegacyLink(SessionLink):
             session, call = await self._visited(session, call)
         else:
             return {"jsonrpc": "2.0", "id": message["id"], "error": call.urls}
-        if session.unclaimed:
+        if session.unclaimed.may_be_of(call.id):
             self._caller.clock(message["id"], False)  # until they are answered
         return await self._turn(session, call, message["id"], on_notification)
 

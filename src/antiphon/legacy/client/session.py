@@ -165,8 +165,7 @@ class ClientSession:
 
     def _end(self, call: LegacyCall, *, left: bool = False) -> None:
         del self._calls[call.id]
-        if call.asks and self.unclaimed:
-            self.unclaimed.ended(left=left, last=not self._asking)
+        self.unclaimed.ended(call.id, left=left)
 
     @property
     def _asking(self) -> list[LegacyCall]:
@@ -324,7 +323,7 @@ class ClientSession:
         if len(open_) == 1 or (open_ and not self._caller.apart):
             return open_[0].ask(request, guessed=True)
         if open_ or self._caller.apart:
-            return self.unclaimed.ask(request, of_calls=bool(open_))
+            return self.unclaimed.ask(request, [one.id for one in open_])
         if len(self._early) >= MOST_QUESTIONS:
             return False
         self._early.append(request)

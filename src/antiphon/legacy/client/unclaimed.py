@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias
 
 from antiphon.errors import CannotAnswer
@@ -19,11 +19,11 @@ log = logging.getLogger("antiphon.client")
 
 
 class UnclaimedQuestions:
-    """Puts each question to the client once, and one answer or error to the server, whose time stops meanwhile.
+    """Puts each question to the client once, and one answer or error to the server.
 
-    A question may be that of any call that was open when it came. When the last open call has ended, and the client
-    gave one of them up, the question was most likely that one's, and is refused. When all had their replies it belongs
-    to none of them, and is answered.
+    A question may be that of any call that was open when it came; while one of those is open, the server's time stops.
+    When all of them have ended, and the client gave one of them up, the question was most likely that one's, and is
+    refused. When all had their replies it belongs to none of them, and is answered.
     """
 
     def __init__(self, caller: Caller, tell: Tell, soon: Soon) -> None:
@@ -31,28 +31,24 @@ class UnclaimedQuestions:
         self._tell = tell
         self._soon = soon
         self._open: dict[RequestId, asyncio.Task[None]] = {}
-        self._of_calls: set[RequestId] = set()
-        """Those that an open call may have asked."""
-        self._was_left = False
-        """Whether the client gave up a call that may have asked one of them."""
+        self._askers: dict[RequestId, set[int]] = {}
+        """The open calls that may have asked a question, where there are any."""
+        self._left: set[RequestId] = set()
+        """Those of them that a call may have asked which the client gave up."""
         self.count = 0
         """Questions since the last reply to a call: a server that asks on and on is refused."""
 
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def ask(self, request: JsonObject, *, of_calls: bool = False) -> bool:
-        """Answer a question; return False if there were too many already."""
+    def ask(self, request: JsonObject, askers: Iterable[int] = ()) -> bool:
+        """Answer a question that these open calls may have asked; return False if there were too many already."""
         id_: RequestId = request["id"]
         if id_ in self._open:
             return True  # sent twice, answered once
         if self.count >= MOST_QUESTIONS:
             return False
         self.count += 1
-        if of_calls:
-            self._of_calls.add(id_)
-        if not self._open:
-            self._caller.clock(None, False)
+        if calls := set(askers):
+            self._askers[id_] = calls
+            self._caller.clock(None, False)  # again with each question: a call may have begun since the last one
         self._open[id_] = self._soon(self._answered(request))
         return True
 
@@ -61,15 +57,23 @@ class UnclaimedQuestions:
         if isinstance(id_, int | str):
             self._cancel(id_)
 
-    def ended(self, *, left: bool, last: bool) -> None:
-        """A call has ended that may have asked, by its reply or ``left`` by the client; the ``last`` that was open."""
-        self._was_left = bool(self._of_calls) and (self._was_left or left)
-        if not last:
-            return
-        refused, self._of_calls = self._of_calls if self._was_left else set[RequestId](), set()
-        for id_ in refused:
-            self._cancel(id_)
-            self._soon(self._tell(failure(id_, INTERNAL, "The client left the call")))
+    def ended(self, call: int, *, left: bool) -> None:
+        """A call has ended by its reply, or was ``left`` by the client."""
+        for id_ in [id_ for id_, calls in self._askers.items() if call in calls]:
+            self._askers[id_].remove(call)
+            if left:
+                self._left.add(id_)
+            if self._askers[id_]:
+                continue
+            if id_ in self._left:
+                self._cancel(id_)
+                self._soon(self._tell(failure(id_, INTERNAL, "The client left the call")))
+            else:
+                self._release(id_)
+
+    def may_be_of(self, call: int) -> bool:
+        """Whether a question is open that this call may have asked."""
+        return any(call in calls for calls in self._askers.values())
 
     def stop(self) -> None:
         """Drop all questions: the session is over."""
@@ -83,11 +87,14 @@ class UnclaimedQuestions:
 
     def _settle(self, id_: RequestId) -> "asyncio.Task[None] | None":
         """Take a question off the list: from here on, only the caller of this responds to it."""
-        task = self._open.pop(id_, None)
-        self._of_calls.discard(id_)
-        if task is not None and not self._open:
+        self._release(id_)
+        return self._open.pop(id_, None)
+
+    def _release(self, id_: RequestId) -> None:
+        """Note that no open call has asked a question. Without any that one has, the server's time goes on."""
+        self._left.discard(id_)
+        if self._askers.pop(id_, None) is not None and not self._askers:
             self._caller.clock(None, True)
-        return task
 
     async def _answered(self, request: JsonObject) -> None:
         id_: RequestId = request["id"]
@@ -95,6 +102,11 @@ class UnclaimedQuestions:
         try:
             key = given_name(request) or text_name(request)
             response = {"jsonrpc": "2.0", "id": id_, "result": await self._caller.answer(key, question(request))}
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            log.warning("a question of the server was not answered: the handler was cancelled")
         except CannotAnswer as fault:
             log.warning("a question of the server was not answered: %s", fault)
         except Exception:

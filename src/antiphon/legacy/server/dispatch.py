@@ -10,6 +10,7 @@ import msgspec
 
 from antiphon.errors import CannotAsk, InvalidParams, MethodNotFound, ProtocolError, ResourceNotFound
 from antiphon.legacy.server.sessions import MAX_BYTES, MAX_URIS, Session
+from antiphon.legacy.server.watches import Watches
 from antiphon.rounds.client_loop import FIRST_PAUSE, LAST_PAUSE
 from antiphon.rounds.journal import Conversation, Journal
 from antiphon.server.dispatch import Service
@@ -59,10 +60,11 @@ _NO_SHIM: Final = (
 class Dispatcher:
     """Has a service answer the requests of older clients."""
 
-    __slots__ = ("_service",)
+    __slots__ = ("_service", "watches")
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self.watches = Watches(service.mounts)
 
     async def welcome(self, message: Message, session: Session) -> bytes:
         """The reply to initialize."""
@@ -91,9 +93,10 @@ class Dispatcher:
                 of_session(session, message.get("params") or {})
             except ProtocolError as fault:
                 return encode(jsonrpc.error(message["id"], fault))
-            if service.mounts and message["method"] in {"resources/subscribe", "resources/unsubscribe"}:
-                call = LegacyRequest(session).accept(message)
-                service.mounts.subscribe(call, call.params["uri"], stop=message["method"] != "resources/subscribe")
+            if message["method"] == "resources/subscribe" and service.mounts:
+                self.watches.start(LegacyRequest(session).accept(message), message["params"]["uri"])
+            elif message["method"] == "resources/unsubscribe":
+                self.watches.stop(session.id, message["params"]["uri"])
             return encode(jsonrpc.result(message["id"], {}))
         if message["method"] in _MODERN_METHODS:
             gone = MethodNotFound(f"Method not found: {message['method']} (this session speaks {session.revision})")

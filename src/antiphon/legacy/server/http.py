@@ -60,6 +60,7 @@ class LegacyHttp(Dialect):
             ttl=session_ttl,
             buffer=event_buffer,
             ask_timeout=service.ask_timeout,
+            ended=self._dispatcher.watches.end,
         )
         self.sessions = Sessions(
             service.store,
@@ -67,6 +68,7 @@ class LegacyHttp(Dialect):
             ttl=session_ttl,
             most=max_sessions,
             busy=self.router.busy,
+            watching=self._dispatcher.watches.sessions,
             ended=self.router.end_here,
         )
         self._changes = service.changes

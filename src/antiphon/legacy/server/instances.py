@@ -35,7 +35,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 class InstanceRouter:
-    """The requests, streams and questions of this instance, and the way to those of others."""
+    """The requests, streams and questions of this instance, and the way to those of others.
+
+    ``ended`` is told of a session that has ended.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class InstanceRouter:
         ttl: float,
         buffer: int,
         ask_timeout: float | None,
+        ended: Callable[[str], object],
     ) -> None:
         self.store = store
         self.ttl = ttl
@@ -52,6 +56,7 @@ class InstanceRouter:
         self.instance = secrets.token_hex(6)
         self.pushes = Pushes(self.instance, ask_timeout)
         self._shared = shared
+        self._ended = ended
         self._count = 0
         self._received: str | None = None
         self._replies: dict[str, ReplyStream] = {}
@@ -200,6 +205,7 @@ class InstanceRouter:
         for stop in list(self._readers.pop(session, {}).values()):
             stop()
         self.pushes.give_up(session)
+        self._ended(session)
         if cancel:
             for owner, id_ in [key for key in self._running if key[0] == session]:
                 self._cancel(owner, id_)

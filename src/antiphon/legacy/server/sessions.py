@@ -116,7 +116,8 @@ class Sessions:
     """The sessions of a server. Each is a value in the store; this instance remembers only when it wrote which.
 
     There are at most so many that this instance wrote last. For one more, the one that was unused for longest ends.
-    ``busy`` gives those that a call or a stream uses here, and ``ended`` is told of one that has ended elsewhere.
+    ``busy`` gives those that a call or a stream uses here, ``watching`` those that watch a mounted server from here,
+    and ``ended`` is told of one that has expired, made room, or ended elsewhere.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Sessions:
         ttl: float,
         most: int,
         busy: Callable[[], Iterable[str]],
+        watching: Callable[[], Iterable[str]],
         ended: Callable[[str], object],
     ) -> None:
         self._store = store
@@ -141,6 +143,7 @@ class Sessions:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._moment = 0.0
         self._busy = busy
+        self._watching = watching
         self._ended = ended
         self._sweeping: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -177,6 +180,7 @@ class Sessions:
             if time.monotonic() - self._used.get(key, 0.0) < 2 * max(self._ttl / _OFTEN, self._period):
                 return False
         await self._store.take(key)
+        self._ended(_name(key))
         return True
 
     async def find(self, id_: bytes | None, principal: str | None) -> Session:
@@ -267,14 +271,26 @@ class Sessions:
             self._used.pop(key, None)
             with contextlib.suppress(StoreError):
                 await self._store.get(key)  # a store in memory sweeps when it is used
+        with contextlib.suppress(StoreError):
+            for name in self._watching():
+                # What is used here is there; of what is not, another instance may prolong it, or may have ended it.
+                if _key(name) not in self._used and await self._store.get(_key(name)) is None:
+                    self._ended(name)
         if not self._used:
             self._used.clear()  # gives back the table, which has the size that it had at its fullest
-        elif self._sweeping is None:
+        if self._sweeping is None and (self._used or self._watching()):
             self._sweep_later()
 
 
+_PREFIX: Final = "antiphon:session:"
+
+
 def _key(name: str) -> str:
-    return f"antiphon:session:{name}"
+    return _PREFIX + name
+
+
+def _name(key: str) -> str:
+    return key.removeprefix(_PREFIX)
 
 
 def _gone() -> InvalidRequest:

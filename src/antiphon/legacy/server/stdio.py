@@ -79,6 +79,7 @@ class LegacyPipe(Dialect):
 
     def close(self) -> None:
         self._pushes.give_up()
+        self._dispatcher.watches.end(_PIPE)
         self._service.subscriptions.leave(self)
 
     async def _open(self, message: Message, identity: Identity | None) -> bytes:

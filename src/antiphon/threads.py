@@ -91,7 +91,7 @@ def _settle(done: "asyncio.Future[Any]", value: Any, fault: BaseException | None
         return
     if isinstance(fault, StopIteration):
         # A Future cannot carry StopIteration: awaiting it would never end.
-        fault = RuntimeError("the handler raised StopIteration")
+        fault = RuntimeError("the function raised StopIteration")
     if fault is None:
         done.set_result(value)
     else:
