@@ -499,6 +499,33 @@ def desk() -> Iterator[HTTPServer]:
             thread.join()
 
 
+@pytest.mark.parametrize("given", ["", "null", "[null]", "{action: null}"])
+async def test_an_empty_answer_is_never_a_yes(given: str, tmp_path: Path):
+    (tmp_path / "asking.py").write_text(
+        dedent(
+            """
+            from antiphon import Context, Server
+
+            app = Server("asking")
+
+            @app.tool
+            async def page(ctx: Context) -> str:
+                return (await ctx.elicit_url("Pay", "https://example.com/pay", key="ok")).action
+
+            @app.tool
+            async def consent(ctx: Context) -> str:
+                return (await ctx.elicit("Sure?", {"type": "object", "properties": {}}, key="ok")).action
+            """
+        )
+    )
+    tests = "\n".join(
+        f"- {{name: {name}, tool: {name}, inputResponses: {{ok: {given}}}}}" for name in ("page", "consent")
+    )
+    made = await run(suite(tests, server=f"{{app: {tmp_path / 'asking.py'}}}"))
+    assert [one.status for one in made.outcomes] == ["broken", "broken"]
+    assert all("The answer to 'ok'" in one.problem for one in made.outcomes)
+
+
 async def test_questions_are_posted_to_a_responder(desk: HTTPServer):
     url = f"http://127.0.0.1:{desk.server_port}/"
     responder = f"inputResponder: {{url: '{url}', headers: {{X-Token: s3cret}}}}"
