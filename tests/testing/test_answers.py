@@ -213,8 +213,16 @@ async def test_a_page_is_agreed_to_or_not(login):
 @pytest.mark.parametrize("given", [None, [None]])
 @pytest.mark.parametrize(
     ("tool", "name"),
-    [("deploy", "region"), ("open_page", "login"), ("open_page", "Log in"), ("poem", "poem"), ("poem", "sample")]
-    + [("folders", "roots"), ("seat", "seat"), ("notice", "notice")],
+    [
+        ("deploy", "region"),
+        ("open_page", "login"),
+        ("open_page", "Log in"),
+        ("poem", "poem"),
+        ("poem", "sample"),
+        ("folders", "roots"),
+        ("seat", "seat"),
+        ("notice", "notice"),
+    ],
 )
 @pytest.mark.parametrize("keyless", [False, True])
 async def test_null_is_never_a_yes(tool, name, given, keyless):
