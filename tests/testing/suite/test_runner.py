@@ -420,6 +420,15 @@ async def test_a_snapshot_is_kept_compared_and_kept_anew(tmp_path: Path):
     assert "cannot be read" in (await ran("coffee")).problem
 
 
+async def test_a_snapshot_that_cannot_be_written_breaks_its_test_alone(tmp_path: Path):
+    (tmp_path / "__snapshots__").symlink_to(tmp_path / "gone")
+    test = "- {name: %s, tool: order, arguments: {item: tea}%s}"
+    tests = f"{test % ('a', ', expect: {snapshot: true}')}\n{test % ('b', '')}"
+    made = await run(suite(tests, folder=tmp_path), settings=Settings(update_snapshots=True))
+    assert [one.status for one in made.outcomes] == ["broken", "passed"]
+    assert "a.json cannot be written" in made.outcomes[0].problem
+
+
 async def test_two_tests_with_one_snapshot_must_agree(tmp_path: Path):
     test = "- {name: %s, tool: fail, arguments: {why: %s}, expect: {isError: true, snapshot: shared}}"
     update = Settings(update_snapshots=True)
