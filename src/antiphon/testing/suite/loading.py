@@ -202,8 +202,9 @@ class _Builder:
         places = [(said.nodes[name], values[name]) for name in ("url", "app", "config", "cwd") if name in values]
         if "command" in values and not isinstance(values["command"], list):
             places.append((said.nodes["command"], values["command"]))
-        if isinstance(values.get("auth"), dict):
-            known = self._page.entries(said.nodes["auth"])
+        auth = said.nodes.get("auth")
+        if isinstance(auth, MappingNode):
+            known = self._page.entries(auth)
             places += [(known[name][1], item) for name, item in values["auth"].items() if name != "scopes"]
             places += [(known["scopes"][1], item) for item in values["auth"].get("scopes", ())]
         for node, value in places:
