@@ -381,6 +381,12 @@ def test_defaults_are_filled_in(call, tmp_path):
         (["defaults"], "seat: {acton: decline}", "has 'acton', and the form has no such field"),
         (["page", "url=https://example.com/x"], "page: https://x", "must be accept, decline or cancel"),
         (["poem"], "poem: [1]", "must be what a model wrote: a text"),
+        (["page", "url=https://example.com/x"], "page:", "The answer to 'page' is empty"),
+        (["page", "url=https://example.com/x"], "page: [null]", "The answer to 'page' is empty"),
+        (["consent"], "consent:", "The answer to 'consent' is empty"),
+        (["defaults"], "seat: null", "The answer to 'seat' is empty"),
+        (["sure"], "confirm: ~", "The answer to 'confirm' is empty"),
+        (["poem"], "poem:", "The answer to 'poem' is empty"),
         (["twice"], "first: a", "Cannot answer 'second'"),
     ],
 )

@@ -323,6 +323,26 @@ def test_both_commands_explain_themselves(antiphon):
     assert isinstance(commands, click.Group)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "minItems": 10**12},
+        {"type": "array", "minItems": "2"},
+        {"type": "string", "minLength": 10**12},
+        {"type": "array", "minItems": 900, "items": {"type": "array", "minItems": 900, "items": {"$ref": "#"}}},
+        {
+            "type": "object",
+            "required": list(map(str, range(90))),
+            "properties": {str(n): {"$ref": "#"} for n in range(90)},
+        },
+    ],
+)
+def test_a_hostile_schema_makes_up_no_endless_arguments(schema):
+    from antiphon.testing.suite.starter import made_up
+
+    assert len(json.dumps(made_up(schema, schema))) < 10_000_000
+
+
 async def test_made_up_arguments_are_what_schemas_allow():
     from antiphon.shapes import raw_shape
     from antiphon.testing.suite.starter import made_up

@@ -64,6 +64,17 @@ async def open_page(ctx: Context) -> str:
 
 
 @app.tool
+async def seat(ctx: Context) -> str:
+    schema = {"type": "object", "properties": {"seats": {"type": "integer", "default": 2}, "row": {"type": "string"}}}
+    return (await ctx.elicit("Which seats?", schema, key="seat")).action
+
+
+@app.tool
+async def notice(ctx: Context) -> str:
+    return (await ctx.elicit("Everything is deleted", {"type": "object", "properties": {}}, key="notice")).action
+
+
+@app.tool
 async def poem(ctx: Context) -> str:
     return (await ctx.sample("Write a poem", max_tokens=10, key="poem")).text
 
@@ -197,6 +208,44 @@ def test_an_action_alone_accepts_with_what_the_form_has_by_itself():
 async def test_a_page_is_agreed_to_or_not(login):
     assert (await call(Script({"login": login}), "open_page")).text == "accept"
     assert (await call(Script({"login": "decline"}), "open_page")).text == "decline"
+
+
+@pytest.mark.parametrize("given", [None, [None]])
+@pytest.mark.parametrize(
+    ("tool", "name"),
+    [
+        ("deploy", "region"),
+        ("open_page", "login"),
+        ("open_page", "Log in"),
+        ("poem", "poem"),
+        ("poem", "sample"),
+        ("folders", "roots"),
+        ("seat", "seat"),
+        ("notice", "notice"),
+    ],
+)
+@pytest.mark.parametrize("keyless", [False, True])
+async def test_null_is_never_a_yes(tool, name, given, keyless):
+    script = Script({name: given}, keyless=keyless)
+    with pytest.raises(CannotAnswer):
+        await call(script, tool, **({"env": "x"} if tool == "deploy" else {}))
+    assert script.asked == []
+
+
+@pytest.mark.parametrize("shape", [{}, {"properties": {}}, {"properties": {"seats": {"default": 2}}}])
+@pytest.mark.parametrize("given", [None, {"action": None}, {"action": None, "content": {}}])
+def test_null_does_not_accept_a_form(shape, given):
+    request = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": shape}}
+    with pytest.raises(AnswerUnfit):
+        response_to("seats", request, given)
+
+
+@pytest.mark.parametrize("given", [None, {"action": None}, {"action": None, "content": None}, {"roots": None}])
+def test_null_answers_nothing(given):
+    page = {"method": "elicitation/create", "params": {"mode": "url", "message": "?", "url": "https://example.com"}}
+    for request in (page, {"method": "roots/list"}, {"method": "sampling/createMessage"}):
+        with pytest.raises(AnswerUnfit, match="The answer to 'pay'"):
+            response_to("pay", request, given)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,12 @@ def fields_of(request: JsonObject) -> JsonObject:
 
 
 def response_to(key: str, request: JsonObject, given: object) -> JsonObject:
-    """Return the response that an answer stands for; AnswerUnfit if it does not fit the request."""
+    """Return the response that an answer stands for; AnswerUnfit if it does not fit the request.
+
+    None, as of an empty value in YAML, fits nothing: it must not accept a URL, nor a form that has defaults.
+    """
+    if given is None:
+        raise AnswerUnfit(f"The answer to {key!r} is empty: write what is answered, or accept or decline", key=key)
     kind = kind_of(request)
     if kind == "form":
         return _form(key, request, given)

@@ -16,13 +16,13 @@ from antiphon.types import JsonObject
 FOLDER: Final = "__snapshots__"
 IGNORED: Final = "(ignored)"
 LONGEST: Final = 150
-"""Characters of a label in the name of its file: some file systems allow no more than 255 bytes."""
+"""Bytes of a label in the name of its file: some file systems allow no more than 255."""
 _OUR_OWN: Final = frozenset({"turns", "meta"})
 """Fields of a result that differ from run to run, or repeat others."""
 
 
 class SnapshotsBroken(ValueError):
-    """The file of a snapshot cannot be read."""
+    """The file of a snapshot cannot be read or written."""
 
 
 class Snapshots:
@@ -66,19 +66,24 @@ class Snapshots:
         if other != by:
             return other if differs else ""
         if differs:
-            file = self.file(name)
+            self._write(self.file(name), text)
+        return ""
+
+    def _write(self, file: Path, text: str) -> None:
+        made = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            made = file.with_name(f".{file.name}.{os.getpid()}")
             made.write_text(text, encoding="utf-8")
             # Replaced at once: another process reads the old file or the new one, never a part.
             made.replace(file)
-        return ""
+        except OSError as fault:
+            raise SnapshotsBroken(f"The snapshot {file} cannot be written: {fault.strerror or fault}") from None
 
 
 def file_name(label: str) -> str:
-    """Return the name of the file for a label; two labels never have the same."""
-    simple = re.sub(r"[^\w.=-]+", "_", label)[:LONGEST]
-    if simple == label:
+    """Return the name of the file for a label; two labels never have the same, nor names that differ only in case."""
+    simple = re.sub(r"[^\w.=-]+", "_", label).encode()[:LONGEST].decode(errors="ignore")
+    if simple == label == label.lower():
         return f"{simple}.json"
     return f"{simple}-{blake2b(label.encode(), digest_size=3).hexdigest()}.json"
 
@@ -98,6 +103,7 @@ class TestSnapshots:
         self._kept = kept
         self._test = test
         self._taken = 0
+        self._values: dict[str, object] = {}
 
     def __call__(self, value: object, name: str = "", *, ignore: Sequence[str] = ()) -> None:
         """Raise AssertionError unless a value equals what was kept. ``ignore`` are paths that may differ."""
@@ -107,9 +113,12 @@ class TestSnapshots:
         label = f"{self._test}-{name}" if name else f"{self._test}{number}"
         made = without(plain(value), map(read_path, ignore))
         file = _shown(self._kept.file(label))
-        if self._kept.update and self._kept.put(label, made, by=f"{self._test} {self._taken}"):
+        other = self._values.setdefault(label, made)
+        if _text(other) != _text(made):
             why = f"This test has two snapshots called {file}, and they differ: give each a name of its own."
-            raise AssertionError(f"{why}\n{_difference(self._kept.get(label), made)}")
+            raise AssertionError(f"{why}\n{_difference(other, made)}")
+        if self._kept.update:
+            self._kept.put(label, made)
         kept = self._kept.get(label)
         if kept is ABSENT:
             why = f"There is no snapshot {file} yet. Run with --update-snapshots to keep this:"

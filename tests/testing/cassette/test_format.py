@@ -100,7 +100,7 @@ def test_the_schema_says_the_same() -> None:
         ("{}", "not a cassette"),
         (changed("antiphon-cassette", "1"), "not a cassette"),
         (changed("antiphon-cassette", 2), "a cassette of version 2, and this program knows version 1: update antiphon"),
-        (changed("antiphon-cassette", 0), "a cassette of version 0, and this program knows version 1"),
+        (changed("antiphon-cassette", 0), "a cassette of version 0, and this program knows version 1: record again"),
         (changed("entries", None), "the cassette: Object missing required field `entries`"),
         (changed("entries/0/turns/1/server", 5), "entries[0].turns[1].server: Expected `object | null`, got `int`"),
         (changed("entries/0/turn", []), "entries[0]: Object contains unknown field `turn`"),

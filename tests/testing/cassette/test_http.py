@@ -202,6 +202,77 @@ async def test_a_client_that_leaves_is_left_by_the_server(live: Live) -> None:
     assert [len(entry.turns) for entry in tape.cassette.entries] == [1]
 
 
+def opened(url: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    """Open a stream, whose head has come."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=10)
+    connection.request("GET", parts.path, headers=headers)
+    return connection, connection.getresponse()
+
+
+async def endless(scope: Any, receive: Any, send: Any) -> None:
+    """Serve a stream that ends when its client has gone."""
+    if scope["type"] == "http":
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+def test_a_proxy_that_is_closed_ends_its_streams_and_opens_no_more(live: Live) -> None:
+    proxy = RecordingProxy(f"http://127.0.0.1:{live(endless)}/mcp", Recording())
+    url = f"http://127.0.0.1:{live(proxy)}/mcp"
+    connection, stream = opened(url, {})
+    assert stream.readline() == b": open\n"
+    proxy.close()
+    assert stream.read() == b"\n"
+    connection.close()
+    assert asked(url, "GET").status == 503
+    assert asked(url, "POST", json.dumps(call(1)).encode()).status == 503
+
+
+async def test_a_proxy_that_is_closed_while_it_connects_opens_no_stream(live: Live) -> None:
+    proxy = RecordingProxy(f"http://127.0.0.1:{live(endless)}/mcp", Recording())
+    sent: list[Any] = []
+    events = iter([{"type": "http.request", "body": b""}])
+
+    async def receive() -> Any:
+        event = next(events, None)
+        if event is None:
+            await asyncio.Event().wait()
+        proxy.close()
+        return event
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    headers = [(b"host", b"127.0.0.1")]
+    scope = {"type": "http", "method": "GET", "path": "/mcp", "query_string": b"", "headers": headers}
+    async with asyncio.timeout(10):
+        await proxy(scope, receive, send)
+    assert sent[0]["status"] == 502
+
+
+def test_an_oauth_error_is_no_message(live: Live) -> None:
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": b'{"error": "invalid_token"}'})
+
+    tape = Recorded(live, f"http://127.0.0.1:{live(guarded)}/mcp")
+    assert asked(tape.url, "POST", json.dumps(call(1)).encode()).status == 401
+    (entry,) = tape.cassette.entries
+    server = entry.turns[1]
+    assert server.status == 401
+    assert server.server is not None
+    assert (server.server["id"], server.server["error"]["code"]) == ("${id:1}", -32603)
+    _, url = played(live, Cassette.from_json(tape.cassette.to_json()))
+    reply = asked(url, "POST", json.dumps(call(1)).encode())
+    assert (reply.status, json.loads(reply.body)["id"]) == (401, 1)
+
+
 # --- the endpoint -------------------------------------------------------------------------------------------------
 
 
@@ -264,6 +335,19 @@ def test_a_session_s_stream_is_open_before_there_is_news(live: Live) -> None:
     assert json.loads(asked(url, "POST", json.dumps(call(5)).encode(), session).body) == said(5, "changed")
     data = next(line for line in iter(stream.readline, b"") if line.startswith(b"data: "))
     assert json.loads(data.removeprefix(b"data: ")) == note("tools/list_changed")
+    connection.close()
+
+
+def test_a_replay_that_is_closed_ends_its_streams_and_opens_no_more(live: Live) -> None:
+    app = ReplayApp(Replay(old()))
+    url = f"http://127.0.0.1:{live(app)}/mcp"
+    welcome = asked(url, "POST", json.dumps(request(0, "initialize")).encode())
+    session = {"Mcp-Session-Id": str(welcome.headers["mcp-session-id"])}
+    connection, stream = opened(url, session)
+    app.close()
+    assert stream.status == 200
+    assert asked(url, "GET", headers=session).status == 503
+    assert asked(url, "POST", json.dumps(call(1)).encode(), session).status == 503
     connection.close()
 
 

@@ -11,8 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conversation import FORM, META, NO, YES, Conversation, asks, call, note, request, result, said
 
+from antiphon.testing.cassette import Cassette
 from antiphon.testing.cassette.placeholders import read_json
 from antiphon.testing.cassette.recording import Recording
+from antiphon.testing.cassette.replaying import Replay, ReplayClient
 from antiphon.wire.revisions import KEY as KEY_OF_QUESTION
 from antiphon.wire.revisions import REQUEST
 
@@ -144,6 +146,31 @@ def test_news_that_come_while_a_reply_is_owed_stand_behind_it(is_first: bool) ->
         "notifications/tools/list_changed",
     ]
     assert changing.turns[2].message["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "${id:1@1}"}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_news_name_their_own_stream_when_two_clients_have_the_same_ids(is_first: bool) -> None:
+    recording = Recording()
+    one, other, calling = recording.connect(), recording.connect(), recording.connect()
+    name = "io.modelcontextprotocol/subscriptionId"
+    news = note("tools/list_changed", _meta={name: 1})
+    streams = [each.sent(request(1, "subscriptions/listen")) for each in (one, other)]
+    exchange = calling.sent(call(1))
+    if not is_first:
+        calling.received(said(1, "changed"), on=exchange)
+    for connection, stream in zip((other, one, other), (streams[1], streams[0], streams[1]), strict=True):
+        connection.received(news, on=stream)
+    if is_first:
+        calling.received(said(1, "changed"), on=exchange)
+    told = [turn.message["params"]["_meta"][name] for turn in recording.cassette().entries[2].turns[2:]]
+    assert told == ["${id:1@2}", "${id:1@1}", "${id:1@2}"]
+    replay = Replay(Cassette.from_json(recording.cassette().to_json()))
+    first, second, third = ReplayClient(), ReplayClient(), ReplayClient()
+    replay.answer(first, request("a", "subscriptions/listen"))
+    replay.answer(second, request("b", "subscriptions/listen"))
+    heard = [each for each in replay.answer(third, call(1)) if "method" in each.message]
+    assert [each.client for each in heard] == [second, first, second]
+    assert [each.message["params"]["_meta"][name] for each in heard] == ["b", "a", "b"]
 
 
 # --- the older revisions ------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Playing: a client gets what was recorded, with fresh tokens; anything else is refused with a diff."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -279,6 +280,13 @@ def test_what_only_looks_can_be_asked_again() -> None:
         ]
     assert len(set(cursors)) == 3
     assert "error" in client.say(request(9, "tools/list", cursor=cursors[0]))[0]
+
+
+def test_an_id_may_be_written_without_a_placeholder() -> None:
+    turns = [{"client": {"id": 1, "method": "tools/list"}}, {"server": {"id": 1, "result": {"tools": []}}}]
+    client = Guest(Cassette.from_json(json.dumps({"antiphon-cassette": 1, "entries": [{"turns": turns}]})))
+    for id_ in (1, 1, "x"):
+        assert client.say(request(id_, "tools/list")) == [result(id_, tools=[])]
 
 
 def test_nothing_near_was_recorded() -> None:

@@ -33,6 +33,16 @@ def test_the_exit_code_of_a_server_is_passed_on(tmp_path: Path, end: str, code: 
     assert Cassette.load(tmp_path / "out.json").entries[0].title == "ping"
 
 
+@pytest.mark.parametrize(("handles", "code"), [("signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))", 5), ("", 0)])
+def test_a_server_that_has_to_be_told_to_end_keeps_its_own_exit_code(tmp_path: Path, handles: str, code: int) -> None:
+    server = f"import signal\n{SERVER.replace('END', 'pass')}\nsignal.pause()"
+    (tmp_path / "server.py").write_text(server.replace("\nfor line", f"\n{handles}\nfor line"))
+    command = [ANTIPHON, "record", "--target", f"{sys.executable} server.py", "--output", "out.json"]
+    done = subprocess.run(command, input=PING, capture_output=True, text=True, cwd=tmp_path, timeout=20, check=False)
+    assert done.returncode == code, done.stderr
+    assert Cassette.load(tmp_path / "out.json").entries[0].title == "ping"
+
+
 OLD = """
 import json, sys
 for line in sys.stdin:

@@ -173,6 +173,22 @@ def test_what_is_wrong_with_a_test_is_told_with_its_place(text: str, expected: s
         ("server: {app: x}\n\ttests: 1", "2:1: This is not YAML: found character"),
         ("server: {app: x}\ntests: [{name: a, tool: is ${b}}]", "2:29: This is not YAML: "),
         ("server: {app: x}\ntests: [{name: a, tool: is ${b}}]", "a text with ${...} in it stands in quotes"),
+        *(
+            (f"variables: {{a: {value}}}\nserver: {{{where}}}\ntests: [{{name: a, tool: b}}]", f"{place}: {told}")
+            for value, told in (("7", "Expected a text, and the variable is a number"), ("[x]", "Expected a text, and"))
+            for where, place in (
+                ("url: '${a}'", "2:15"),
+                ("app: '${a}'", "2:15"),
+                ("config: '${a}'", "2:18"),
+                ("app: x, cwd: '${a}'", "2:23"),
+                ("url: 'https://x', auth: {bearer: '${a}'}", "2:43"),
+                ("url: 'https://x', auth: {client: c, secret: s, issuer: '${a}'}", "2:65"),
+                ("url: 'https://x', auth: {client: c, secret: '${a}', issuer: 'https://i'}", "2:54"),
+                ("app: x, auth: {identity: '${a}'}", "2:35"),
+                ("app: x, auth: {identity: i, scopes: ['${a}']}", "2:46"),
+            )
+        ),
+        ("variables: {a: 7}\nserver: {command: '${a}'}\ntests: [{name: a, tool: b}]", "2:19: Expected a text, and"),
         ("server: {app: x}\ntests: &a [*a]", "2:8: Expected a test (a map), got a list"),
         ("variables: {a: '${b}'}\nserver: {app: x}\ntests: [{name: a, tool: b}]", "1:16: The variable 'a' uses 'b'"),
         ("server: {app: x}\ntests: [{name: a, tool: b}, {name: a, tool: c}]", "2:29: Two tests are called 'a'"),
@@ -214,6 +230,23 @@ def test_aliases_that_multiply_are_refused(monkeypatch: pytest.MonkeyPatch):
     )
     text = "server: {app: x}\nvariables:\n" + "".join(f"  {line}\n" for line in laughs.splitlines())
     assert any("too much" in problem for problem in problems(text + "tests: [{name: a, tool: b}]"))
+
+
+def test_a_number_in_a_variable_is_written_into_the_environment_and_headers():
+    test = "tests: [{name: a, tool: b}]"
+    assert loads(f"variables: {{p: 80}}\nserver: {{app: x, env: {{PORT: '${{p}}'}}}}\n{test}").target.env == {
+        "PORT": "80"
+    }
+    suite = loads(f"variables: {{p: 80}}\nserver: {{url: 'http://x', headers: {{x-port: '${{p}}'}}}}\n{test}")
+    assert suite.target.headers == {"x-port": "80"}
+
+
+def test_matchers_whose_aliases_multiply_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("antiphon.testing.suite.document.MOST", 10_000)
+    matchers = "".join(f", $.a{n}: &a{n} {{not: *a{n - 1}, length: *a{n - 1}}}" for n in range(1, 40))
+    found = problems(holding(f"- {{name: a, tool: b, expect: {{structured: {{$.a0: &a0 {{min: 3}}{matchers}}}}}}}"))
+    assert len(found) == 1
+    assert "This contains itself, or too much" in found[0]
 
 
 def test_an_alias_stands_for_what_it_names():

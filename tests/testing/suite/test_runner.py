@@ -420,6 +420,15 @@ async def test_a_snapshot_is_kept_compared_and_kept_anew(tmp_path: Path):
     assert "cannot be read" in (await ran("coffee")).problem
 
 
+async def test_a_snapshot_that_cannot_be_written_breaks_its_test_alone(tmp_path: Path):
+    (tmp_path / "__snapshots__").symlink_to(tmp_path / "gone")
+    test = "- {name: %s, tool: order, arguments: {item: tea}%s}"
+    tests = f"{test % ('a', ', expect: {snapshot: true}')}\n{test % ('b', '')}"
+    made = await run(suite(tests, folder=tmp_path), settings=Settings(update_snapshots=True))
+    assert [one.status for one in made.outcomes] == ["broken", "passed"]
+    assert "a.json cannot be written" in made.outcomes[0].problem
+
+
 async def test_two_tests_with_one_snapshot_must_agree(tmp_path: Path):
     test = "- {name: %s, tool: fail, arguments: {why: %s}, expect: {isError: true, snapshot: shared}}"
     update = Settings(update_snapshots=True)
@@ -497,6 +506,33 @@ def desk() -> Iterator[HTTPServer]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.mark.parametrize("given", ["", "null", "[null]", "{action: null}"])
+async def test_an_empty_answer_is_never_a_yes(given: str, tmp_path: Path):
+    (tmp_path / "asking.py").write_text(
+        dedent(
+            """
+            from antiphon import Context, Server
+
+            app = Server("asking")
+
+            @app.tool
+            async def page(ctx: Context) -> str:
+                return (await ctx.elicit_url("Pay", "https://example.com/pay", key="ok")).action
+
+            @app.tool
+            async def consent(ctx: Context) -> str:
+                return (await ctx.elicit("Sure?", {"type": "object", "properties": {}}, key="ok")).action
+            """
+        )
+    )
+    tests = "\n".join(
+        f"- {{name: {name}, tool: {name}, inputResponses: {{ok: {given}}}}}" for name in ("page", "consent")
+    )
+    made = await run(suite(tests, server=f"{{app: {tmp_path / 'asking.py'}}}"))
+    assert [one.status for one in made.outcomes] == ["broken", "broken"]
+    assert all("The answer to 'ok'" in one.problem for one in made.outcomes)
 
 
 async def test_questions_are_posted_to_a_responder(desk: HTTPServer):

@@ -144,9 +144,9 @@ def _parsed(data: str | bytes, name: str) -> JsonObject:
     if not isinstance(plain, dict) or type(version) is not int:
         raise CassetteBroken(f'{name}: not a cassette: it does not say "antiphon-cassette": {VERSION}')
     if version != VERSION:
+        update = "update antiphon, or " if version > VERSION else ""
         raise CassetteBroken(
-            f"{name}: a cassette of version {version}, and this program knows version {VERSION}: update antiphon,"
-            " or record again"
+            f"{name}: a cassette of version {version}, and this program knows version {VERSION}: {update}record again"
         )
     return plain
 

@@ -33,6 +33,7 @@ class LocalApp:
 
     def __init__(self, *, hosts: Iterable[str] = ()) -> None:
         self._hosts = AllowList({*LOCAL_HOSTS, *hosts})
+        self._is_closed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -41,6 +42,9 @@ class LocalApp:
             is_admitted = self._hosts.admits(raw.get(b"host"), url=False)
             if not is_admitted or (origin is not None and not self._hosts.admits(origin, url=True)):
                 await respond(send, 403, "This Host or Origin is not allowed: --allow-host admits it")
+            elif self._is_closed:
+                # A client may open its stream again at once, and nothing would end that one.
+                await respond(send, 503, "antiphon is stopping")
             else:
                 headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw.items()}
                 await self.serve(scope, headers, receive, send)
@@ -50,7 +54,8 @@ class LocalApp:
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the streams that are open."""
+        """End the streams that are open, and serve no more."""
+        self._is_closed = True
 
 
 async def respond(
@@ -124,7 +129,8 @@ class ResponseReader:
         return [
             CassetteTurn(server={name: value for name, value in each.items() if name != "jsonrpc"}, status=self._status)
             for each in (message if isinstance(message, list) else [message])
-            if isinstance(each, dict) and not {"method", "result", "error"}.isdisjoint(each)
+            # The error of a message is an object; OAuth has a text under that name.
+            if isinstance(each, dict) and ("method" in each or "result" in each or isinstance(each.get("error"), dict))
         ]
 
 
@@ -135,6 +141,7 @@ _NOT_FORWARDED: Final = frozenset(
     | {"host", "content-length", "accept-encoding"}
 )
 """Headers that are not passed on to the server: RFC 9110, 7.6.1; and compression, which would hide the messages."""
+_CLOSED: Final = "The proxy was closed"
 _NOT_RETURNED: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"})
 
 
@@ -181,8 +188,9 @@ class RecordingProxy(LocalApp):
         self._upstreams: set[_Upstream] = set()
 
     def close(self) -> None:
+        super().close()
         for upstream in list(self._upstreams):
-            upstream.close(Disconnected("The proxy was closed"))
+            upstream.close(Disconnected(_CLOSED))
 
     async def serve(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
         body = await body_of(receive)
@@ -225,6 +233,8 @@ class RecordingProxy(LocalApp):
         loop = asyncio.get_running_loop()
         _, upstream = await loop.create_connection(_Upstream, *self._address, ssl=self._tls, server_hostname=name)
         self._upstreams.add(upstream)
+        if self._is_closed:  # meanwhile
+            upstream.close(Disconnected(_CLOSED))
         return upstream
 
     def _head(self, scope: Scope, length: int) -> bytes:
@@ -299,6 +309,7 @@ class ReplayApp(LocalApp):
         self._sessions: dict[str, ReplayClient] = {}
 
     def close(self) -> None:
+        super().close()
         self._inboxes.close()
 
     async def serve(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:

@@ -345,7 +345,7 @@ class Bindings:
 
     def clear(self, entry: int) -> None:
         """Forget the values of an entry."""
-        del self._values[entry]
+        self._values.pop(entry, None)
 
     def swap(self, one: int, other: int) -> None:
         """Exchange the values of two entries."""

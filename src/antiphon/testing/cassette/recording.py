@@ -58,8 +58,8 @@ class RecordedExchange(msgspec.Struct, kw_only=True, eq=False):
     turns: list[CassetteTurn] = []
     later: list[CassetteTurn] = []
     """What the server told on its own while it owed a reply: it stands behind the reply, since either may be faster."""
-    streams: dict[Any, int] = {}
-    """The numbers of the streams on which that came, by the ids of their requests."""
+    streams: dict[int, int] = {}
+    """The numbers of the streams on which turns came, by ``id(turn)``: connections have the same request ids."""
     owes_reply: bool = False
     state: str | None = None
     tokens: set[Any] = set()
@@ -203,8 +203,8 @@ class RecordedConnection:
             exchange = self._recording.latest
         if exchange is None:
             return
-        if exchange is not found:
-            exchange.streams |= {id_: each.number for id_, each in self._asked.items() if each is found}
+        if found is not None and exchange is not found:
+            exchange.streams[id(turn)] = found.number
         if "id" in message:
             self._pushed[id_key(message["id"])] = exchange
         is_later = exchange is not found and exchange.owes_reply and "id" not in message
@@ -284,7 +284,6 @@ class CassetteBuilder:
         """By entry (0: any), kind, owner and value."""
         self._times: set[str] = set()
         self._parties: list[Party] = []
-        self._streams: dict[Any, int] = {}
 
     def build(self, exchanges: list[RecordedExchange]) -> Cassette:
         keys = [_keys(exchange) for exchange in exchanges]
@@ -295,21 +294,20 @@ class CassetteBuilder:
         return Cassette(version=VERSION, clients=self._parties, entries=entries)
 
     def _entry(self, exchange: RecordedExchange, keys: dict[Any, str]) -> CassetteEntry:
-        self._streams = exchange.streams
         turns = [
-            self._server_turn(turn, exchange.number)
+            self._server_turn(turn, exchange.number, exchange.streams.get(id(turn)))
             if turn.client is None
             else self._client_turn(turn, exchange.number, _key_of(turn.client, keys))
             for turn in _in_order([*exchange.turns, *exchange.later])
         ]
         return CassetteEntry(turns=turns)
 
-    def _server_turn(self, turn: CassetteTurn, entry: int) -> CassetteTurn:
-        made = self._pattern(_without_calls(turn.message), "server", entry)
+    def _server_turn(self, turn: CassetteTurn, entry: int, stream: int | None) -> CassetteTurn:
+        made = self._pattern(_without_calls(turn.message), "server", entry, stream=stream)
         return structs.replace(turn, server=made)
 
     def _client_turn(self, turn: CassetteTurn, entry: int, key: str | None) -> CassetteTurn:
-        message, own = _without_own(self._pattern(turn.message, "client", entry, key))
+        message, own = _without_own(self._pattern(turn.message, "client", entry, key=key))
         if "method" not in message or "id" not in message:
             return CassetteTurn(client=message)
         headers = self._headers(turn.headers)
@@ -328,7 +326,9 @@ class CassetteBuilder:
 
     # --- one message ----------------------------------------------------------------------------------------------
 
-    def _pattern(self, message: JsonObject, side: Side, entry: int, key: str | None = None) -> JsonObject:
+    def _pattern(
+        self, message: JsonObject, side: Side, entry: int, *, key: str | None = None, stream: int | None = None
+    ) -> JsonObject:
         marks = {
             place: self._blinded(value, side, entry)
             for place, value in self._blind.find(message).items()
@@ -339,8 +339,8 @@ class CassetteBuilder:
             if place[-1] == "requestId" and (entry, kind, owner, id_key(value)) not in self._refs:
                 owner = "client"  # noqa: PLW2901 -- a server that ends a subscription names the client's id
             if kind in {"id", "progress"}:
-                stream = entry if place == ("id",) else self._streams.get(id_key(value), entry)
-                marks[place] = self._ref(kind, value, entry, owner, [stream, entry])
+                first = entry if place == ("id",) else stream or entry
+                marks[place] = self._ref(kind, value, entry, owner, [first, entry])
             else:
                 is_anywhere = side == "client" or kind in _FOLLOWED
                 marks[place] = self._ref(kind, value, entry, "", [entry, 0] if is_anywhere else [entry])

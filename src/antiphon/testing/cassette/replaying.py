@@ -252,6 +252,8 @@ class Replay:
         streams = [ref.entry for ref in refs_in(meta_of(turn.message).get(SUBSCRIPTION_ID))]
         on = next((self._latest[number] for number in streams if number in self._latest), entry)
         is_reply = _kind(message) == "answer"
+        if is_reply and message.get("id") is not None and entry.request is not None:
+            message["id"] = entry.request  # also where the recording has no placeholder
         self._replies.append(
             ReplayMessage(
                 client=on.client,

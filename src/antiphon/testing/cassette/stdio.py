@@ -169,14 +169,14 @@ class StdioProxy:
         self._ended.set()
 
     def _stop(self) -> int:
-        """Return the exit code of the server; 0 if it did not end by itself."""
+        """Return the exit code of the server; 0 if a signal of ours ended it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._server.wait(0.5)  # its output or its input has ended
         for number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
             self._signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._server.wait(GRACE)
-                break
+                code = self._server.wait(GRACE)
+                return max(code, 0) if os.name == "posix" else 0  # elsewhere no server sees the signal
         return 0
 
     def _signal(self, number: int) -> None:

@@ -124,7 +124,13 @@ class Document:
     # --- values -------------------------------------------------------------------------------------------------------
 
     def entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
-        """Return the keys of a map with their nodes; note a key that is no text, or is there twice."""
+        """Return the keys of a map with their nodes; note a key that is no text, or is there twice.
+
+        SuiteBroken once aliases have made the document too large.
+        """
+        self._count += len(node.value)
+        if self._count > MOST:
+            raise SuiteBroken([Problem(self.place(node), _ENDLESS)])
         found: dict[str, tuple[Node, Node]] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
@@ -140,7 +146,8 @@ class Document:
         """Return the JSON value of a node; note what JSON does not have, and return None for it."""
         if isinstance(node, ScalarNode):
             return node.value if node.tag == _STR else self._scalar(node)
-        self._count += len(node.value)
+        if not isinstance(node, MappingNode):
+            self._count += len(node.value)
         if id(node) in self._open or len(self._open) > DEEPEST or self._count > MOST:
             if not self.problems or self.problems[-1].message != _ENDLESS:
                 self.wrong(node, _ENDLESS)

@@ -15,7 +15,17 @@ from antiphon.errors import ConfigUnusable
 from antiphon.oauth.identity import Identity
 from antiphon.shapes import raw_shape
 from antiphon.testing.json_paths import read_path
-from antiphon.testing.suite.document import Document, Problem, SuiteBroken, read_document
+from antiphon.testing.suite.document import (
+    FLAG,
+    LIST,
+    MAP,
+    NOTHING,
+    NUMBER,
+    Document,
+    Problem,
+    SuiteBroken,
+    read_document,
+)
 from antiphon.testing.suite.format import AUTH, SUITE
 from antiphon.testing.suite.grammar import Fields
 from antiphon.testing.suite.model import (
@@ -27,7 +37,7 @@ from antiphon.testing.suite.model import (
     Suite,
     Target,
 )
-from antiphon.testing.suite.variables import Uses, filled, names_in, read_uses
+from antiphon.testing.suite.variables import Uses, filled, names_in, read_uses, written
 from antiphon.types import JsonObject
 
 _DEFAULTS: Final = {
@@ -41,6 +51,7 @@ _DEFAULTS: Final = {
 }
 _NOT_CONFIGURED: Final = ConfiguredServer(source="")
 _NOTHING: Final = Uses()
+_KINDS: Final = {int: NUMBER, float: NUMBER, bool: FLAG, list: LIST, dict: MAP}
 SUFFIXES: Final = (".mcp.yaml", ".mcp.yml")
 _OF_OTHERS: Final = frozenset({"node_modules", "__pycache__"})
 """Folders of installed packages: suites in them are not the reader's own."""
@@ -165,6 +176,7 @@ class _Builder:
 
     def _target(self, said: Fields) -> Target:
         values: dict[str, Any] = filled(said.values, self._variables)
+        self._check_texts(said, values)
         found = self._configured(said, values["config"]) if "config" in values else _NOT_CONFIGURED
         folder = self._folder / (values.get("cwd") or found.cwd or "")
         if "cwd" in values and not folder.is_dir():
@@ -177,13 +189,29 @@ class _Builder:
             command=self._words(said, values["command"]) if "command" in values else tuple(found.command),
             url=url,
             app=values.get("app", ""),
-            env={**found.env, **values.get("env", {})},
+            env={**found.env, **_written(values.get("env", {}))},
             cwd=folder,
-            headers=values.get("headers") or found.headers,
+            headers=_written(values.get("headers", {})) or found.headers,
             auth=auth,
             identity=identity,
             **{name: values[name] for name in ("era", "startup", "stray") if name in values},
         )
+
+    def _check_texts(self, said: Fields, values: Mapping[str, Any]) -> None:
+        """Raise SuiteBroken if a variable puts something else where a text is needed."""
+        places = [(said.nodes[name], values[name]) for name in ("url", "app", "config", "cwd") if name in values]
+        if "command" in values and not isinstance(values["command"], list):
+            places.append((said.nodes["command"], values["command"]))
+        auth = said.nodes.get("auth")
+        if isinstance(auth, MappingNode):
+            known = self._page.entries(auth)
+            places += [(known[name][1], item) for name, item in values["auth"].items() if name != "scopes"]
+            places += [(known["scopes"][1], item) for item in values["auth"].get("scopes", ())]
+        for node, value in places:
+            if not isinstance(value, str):
+                # Not the value: it may be a secret.
+                self._page.wrong(node, f"Expected a text, and the variable is {_KINDS.get(type(value), NOTHING)}")
+        self._page.finish()
 
     def _words(self, said: Fields, command: Any) -> tuple[str, ...]:
         try:
@@ -329,6 +357,10 @@ class _Builder:
             else:
                 made[key.value] = Capture(pattern=value["text"], place=place)
         return made
+
+
+def _written(values: Mapping[str, object]) -> dict[str, str]:
+    return {name: written(value) for name, value in values.items()}
 
 
 def _listed(tags: str | Sequence[str]) -> Sequence[str]:

@@ -15,6 +15,10 @@ from antiphon.uri import Template
 T = TypeVar("T")
 
 _DEEPEST: Final = 5
+_MOST: Final = 1000
+"""Parts that arguments may have, and items that a list may: the schemas are the server's."""
+_LONGEST: Final = 10_000
+"""Characters of a text."""
 _FORMATS: Final = {
     "date": "2026-01-31",
     "date-time": "2026-01-31T12:00:00Z",
@@ -98,7 +102,8 @@ def _if(name: str, value: JsonObject) -> JsonObject:
 
 
 def _arguments(schema: Any) -> JsonObject:
-    return _if("arguments", {name: made_up(part, schema) for name, part in _required(schema)})
+    steps = iter(range(_MOST))
+    return _if("arguments", {name: made_up(part, schema, 0, steps) for name, part in _required(schema)})
 
 
 def _required(schema: Any) -> Iterator[tuple[str, Any]]:
@@ -108,9 +113,10 @@ def _required(schema: Any) -> Iterator[tuple[str, Any]]:
         yield name, (properties or {}).get(name, {})
 
 
-def made_up(schema: Any, root: Any, depth: int = 0) -> Any:
-    """Return a value that a schema allows, as far as simple keywords tell."""
-    if not isinstance(schema, dict) or depth > _DEEPEST:
+def made_up(schema: Any, root: Any, depth: int = 0, steps: Iterator[int] | None = None) -> Any:
+    """Return a value that a schema allows, as far as simple keywords tell; ``steps`` are used up by its parts."""
+    steps = iter(range(_MOST)) if steps is None else steps
+    if not isinstance(schema, dict) or depth > _DEEPEST or next(steps, None) is None:
         return "text"
     for name in ("default", "const"):
         if name in schema:
@@ -119,24 +125,26 @@ def made_up(schema: Any, root: Any, depth: int = 0) -> Any:
         if isinstance(schema.get(name), list) and schema[name]:
             return schema[name][0]
     if isinstance(schema.get("$ref"), str):
-        return made_up(_referred(schema["$ref"], root), root, depth + 1)
+        return made_up(_referred(schema["$ref"], root), root, depth + 1, steps)
     for name in ("oneOf", "anyOf", "allOf"):
         if isinstance(schema.get(name), list) and schema[name]:
-            return made_up(schema[name][0], root, depth + 1)
+            return made_up(schema[name][0], root, depth + 1, steps)
     kind = schema.get("type")
-    return _of_type(kind[0] if isinstance(kind, list) and kind else kind, schema, root, depth)
+    return _of_type(kind[0] if isinstance(kind, list) and kind else kind, schema, root, depth, steps)
 
 
-def _of_type(kind: object, schema: JsonObject, root: Any, depth: int) -> Any:
+def _of_type(kind: object, schema: JsonObject, root: Any, depth: int, steps: Iterator[int]) -> Any:
     match kind:
         case "integer" | "number":
             return _number(schema)
         case "boolean":
             return True
         case "array":
-            return [made_up(schema.get("items", {}), root, depth + 1) for _ in range(schema.get("minItems", 0))]
+            least = schema.get("minItems")
+            count = min(least, _MOST) if isinstance(least, int) else 0
+            return [made_up(schema.get("items", {}), root, depth + 1, steps) for _ in range(count)]
         case "object":
-            return {name: made_up(part, root, depth + 1) for name, part in _required(schema)}
+            return {name: made_up(part, root, depth + 1, steps) for name, part in _required(schema)}
         case "null":
             return None
         case _:
@@ -158,7 +166,7 @@ def _text(schema: JsonObject) -> str:
     made = _FORMATS.get(str(schema.get("format")), "text")
     least, most = schema.get("minLength", 0), schema.get("maxLength")
     if isinstance(least, int) and len(made) < least:
-        made = made.ljust(least, "x")
+        made = made.ljust(min(least, _LONGEST), "x")
     return made[:most] if isinstance(most, int) else made
 
 

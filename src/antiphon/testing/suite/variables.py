@@ -40,7 +40,7 @@ def filled(value: Any, known: Mapping[str, object]) -> Any:
     if kind is str:
         return _text(value, known) if "${" in value else value
     if kind is dict:
-        return {_written(filled(name, known)): filled(item, known) for name, item in value.items()}
+        return {written(filled(name, known)): filled(item, known) for name, item in value.items()}
     if kind is list:
         return [filled(item, known) for item in value]
     return value
@@ -50,7 +50,7 @@ def _text(text: str, known: Mapping[str, object]) -> object:
     whole = _REFERENCE.fullmatch(text)
     if whole is not None:
         return _value(whole, known)
-    return _REFERENCE.sub(lambda found: _written(_value(found, known)), text)
+    return _REFERENCE.sub(lambda found: written(_value(found, known)), text)
 
 
 def _value(found: re.Match[str], known: Mapping[str, object]) -> object:
@@ -62,7 +62,8 @@ def _value(found: re.Match[str], known: Mapping[str, object]) -> object:
     return value
 
 
-def _written(value: object) -> str:
+def written(value: object) -> str:
+    """Return a value as it stands in a text: JSON, if it is no text itself."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
