@@ -312,6 +312,32 @@ def test_the_newest_answer_to_a_question_that_is_returned_again_wins() -> None:
         assert talk.answer("a") == Elicited("accept", {"value": value})
 
 
+def test_an_answer_that_was_read_does_not_answer_the_same_question_returned_again() -> None:
+    talk = begun()
+    talk.returned(input_required({"a": text("a"), "b": text("b")}))
+    talk = next_round(talk, {"a": accept("1"), "b": accept("2")})
+    assert talk.answer("a") == Elicited("accept", {"value": "1"})
+    talk.returned(input_required({"a": text("a")}))
+    talk = next_round(talk)
+    assert talk.answer("a") == Missing()
+    assert talk.answer("b") == Elicited("accept", {"value": "2"})
+
+
+def test_an_answer_that_a_handler_of_raw_parameters_was_given_does_not_answer_the_same_question_again() -> None:
+    talk = begun()
+    talk.returned(input_required({"a": text("a")}, state="one"))
+    talk = next_round(talk, {"a": accept("1")})
+    assert talk.retried() == {"requestState": "one", "inputResponses": {"a": accept("1")}}
+    ends(talk, text("between", "Between?"))
+    talk = next_round(talk, {"between": accept("2")})
+    assert talk.retried()["inputResponses"] == {"a": accept("1")}
+    talk.returned(input_required({"a": text("a")}, state="two"))
+    talk = next_round(talk)
+    assert talk.retried() == {"requestState": "two"}
+    ends(talk, text("between", "Otherwise?"))
+    assert next_round(talk, {"between": accept("3")}).retried() == {"requestState": "two"}
+
+
 def test_what_nobody_asked_for_nor_looked_at_is_not_kept() -> None:
     talk = begun({"stray": accept("1"), "seen": accept("2")})
     talk.answer("seen")

@@ -178,7 +178,7 @@ class Conversation:
     """One round of one flow: the journal so far, what the client sent, and what is still to be asked."""
 
     __slots__ = (
-        *("_capabilities", "_claimed", "_read", "_returned", "_seen", "_taken"),
+        *("_capabilities", "_claimed", "_given", "_read", "_returned", "_seen", "_taken"),
         *("arrived", "journal", "lacking", "pending", "unfit"),
     )
 
@@ -197,6 +197,8 @@ class Conversation:
         self._claimed: set[tuple[str, bytes]] = set()
         """The answers that this run has used, by name and fingerprint: two questions may have had the same name."""
         self._read: set[str] = set()
+        self._given: set[bytes] = set()
+        """The fingerprints of returned questions whose answers the handler was given in this run."""
         self._returned = False
 
     def elsewhere(self, responses: JsonObject) -> "Conversation":
@@ -285,6 +287,7 @@ class Conversation:
         answers = {name: response for name, response in found.items() if response is not None}
         if answers:
             members["inputResponses"] = answers
+            self._given = {self.journal.returned[name] for name in answers}
         return members
 
     def returned(self, wanted: InputRequired) -> None:
@@ -304,6 +307,8 @@ class Conversation:
         for name in self.arrived:
             if self._counts(name) and (name in self._read or not self._settled(name)):
                 self._keep(name)
+        if self._returned:
+            self._forget_returned_again()
         asked: dict[str, AskedQuestion] = {}
         for name, question in self.pending.items():
             before = self.journal.answers.get(name)
@@ -315,6 +320,13 @@ class Conversation:
         if self.pending:
             result["inputRequests"] = {name: self.request(name, question) for name, question in self.pending.items()}
         return result
+
+    def _forget_returned_again(self) -> None:
+        """Forget the answers that this run was given: what it returns again is another question, in the same words."""
+        returned = self.journal.returned.items()
+        again = {print_ for name, print_ in returned if name in self._read or print_ in self._given}
+        for name in [name for name, item in self.journal.answers.items() if item.fingerprint in again]:
+            del self.journal.answers[name]
 
     def _name(self, base: str) -> str:
         name = self._free(base)
