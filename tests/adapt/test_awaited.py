@@ -441,6 +441,29 @@ async def test_a_forged_state_is_refused(library, leg, token):
     assert done == []
 
 
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+async def test_a_forged_state_does_not_reach_a_handler_whatever_the_client_s_revision(mode):
+    from mcp.server.lowlevel import Server
+    from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ListToolsResult
+
+    seen = []
+
+    async def list_tools(ctx, params):
+        return ListToolsResult(tools=[])
+
+    async def call_tool(ctx, params):
+        seen.append(params.request_state)
+        return CallToolResult(content=[])
+
+    server = awaited(Server("low", version="1.0", on_list_tools=list_tools, on_call_tool=call_tool))
+    forged = CallToolRequest(params=CallToolRequestParams(name="any", request_state="forged"))
+    async with Client(server, mode=mode) as client:
+        with pytest.raises(MCPError, match="requestState"):
+            await client.session.send_request(forged, CallToolResult)
+        await client.session.send_request(CallToolRequest(params=CallToolRequestParams(name="any")), CallToolResult)
+    assert seen == [None]
+
+
 async def test_a_token_is_used_once_with_a_store_that_instances_share(library, leg):
     store = MemoryStore()
     one, other = (another_shop(library, seal=Seal(KEY, single_use=True), store=store) for _ in range(2))

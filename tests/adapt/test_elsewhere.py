@@ -14,7 +14,7 @@ from server.desk import Desk
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from shops import LIBRARIES, another_shop, done
+from shops import LIBRARIES, Sure, another_shop, done
 
 YES = {"action": "accept", "content": {"sure": True}}
 NO = {"action": "accept", "content": {"sure": False}}
@@ -125,3 +125,31 @@ async def test_over_http_nobody_is_asked_at_the_server_s_own_desk():
     call = SimpleNamespace(capabilities={})
     assert service._asks_elsewhere(SimpleNamespace(request=None), call, is_modern=True)
     assert not service._asks_elsewhere(SimpleNamespace(request=object()), call, is_modern=True)
+
+
+async def test_a_call_is_its_caller_s_even_if_the_server_binds_no_token_to_them(monkeypatch):
+    from mcp.server.auth.provider import AccessToken
+    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.server.request_state import RequestStateSecurity
+
+    caller = "ann"
+    monkeypatch.setattr(
+        "mcp.server.request_state.get_access_token",
+        lambda: AccessToken(token=caller, client_id="c", scopes=[], subject=caller),
+    )
+    desk, security = Desk(), RequestStateSecurity(keys=["k" * 40], bind_principal=None)
+    server = awaited(MCPServer("shop", request_state_security=security), elsewhere=desk)
+
+    @server.tool()
+    async def delete(ctx: Context) -> str:
+        answer = await ctx.elicit("Delete?", Sure)
+        return f"{caller}: {answer.action}"
+
+    async with connected(server, "2026-07-28") as client:
+        assert waits(await client.call_tool("delete", {}))
+        await desk.answer(YES, by=str(desk.told[-1].who))
+        caller = "bob"
+        assert waits(await client.call_tool("delete", {}))
+        caller = "ann"
+        assert (await client.call_tool("delete", {})).content[0].text == "ann: accept"
+    assert len({row.who for row in desk.told}) == 2

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from antiphon.adapt.effects import acts_before_asking
 from antiphon.adapt.session import AskingSession, ElsewhereSession, PushingSession, let_fastmcp_ask
 from antiphon.adapt.versions import check_mcp
-from antiphon.errors import CannotAsk, InvalidRequest, ProtocolError, UnstableQuestion
+from antiphon.errors import CannotAsk, InvalidRequest, ProtocolError, StateRefused, UnstableQuestion
 from antiphon.rounds.ask import supports
 from antiphon.rounds.journal import RoundEnds, raw_input_required
 from antiphon.rounds.token import Codec, Seal, SignedState
@@ -105,7 +105,9 @@ class Adapted(Service):
         run = Run(self, call, Channel())
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         try:
-            if is_modern and call.params.get("requestState") is not None:
+            if call.params.get("requestState") is not None:
+                if not is_modern:
+                    raise StateRefused  # an older client was never given one: handlers take it for their own
                 call.principal = self._principal(ctx)
                 await self.tokens.open(run, self.store, again=self.observer is not None)
             return await self._served(run, ctx, call_next, is_modern=is_modern)
@@ -124,7 +126,8 @@ class Adapted(Service):
         converse = partial(self._converse, ctx, call_next, kind, meta)
         try:
             if self._asks_elsewhere(ctx, run.call, is_modern=is_modern):
-                run.call.principal = self._principal(ctx)
+                # Here nothing but the caller tells whose call it is, so bind_principal=None does not count.
+                run.call.principal = self._principal(ctx) or authenticated_principal(ctx)
                 result: JsonObject = await self._with_elsewhere(ctx.method, converse)(run)
                 return {"resultType": "complete", **result} if is_modern else result
             return await (converse(run) if is_modern else self._pushed(ctx, call_next, run))
