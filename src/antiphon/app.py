@@ -217,7 +217,9 @@ class LocalMount(Mount):
         return offers or await self._server.mounts.holder(call, uri) is not None
 
     async def relays(self, call: Call) -> bool:
-        return not self._server.offers(call.method, call.name) and await self._server.mounts.relays(call)
+        asks_elsewhere = self._server.asks_elsewhere(call)  # then the state is our own
+        offers = self._server.offers(call.method, call.name)
+        return not asks_elsewhere and not offers and await self._server.mounts.relays(call)
 
     def watch(self, call: Call, uri: str) -> Callable[[], None]:
         return self._server.mounts.watch(call, uri)

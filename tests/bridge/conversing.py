@@ -119,3 +119,20 @@ class Tapped(Around):
         reply = await self._link.request(message, headers=headers, on_notification=on_notification)
         self._seen.append((message, reply))
         return reply
+
+
+SAMPLE = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
+
+
+class Rude(Around):
+    """A link to a server that asks this whatever the client declares, and even if it is no question."""
+
+    def __init__(self, link, asked=SAMPLE):
+        super().__init__(link)
+        self._asked = asked
+
+    async def request(self, message, *, headers, on_notification=None):
+        reply = await super().request(message, headers=headers, on_notification=on_notification)
+        if "inputRequests" in reply.get("result", {}):
+            reply["result"]["inputRequests"] = {"asked": self._asked}
+        return reply

@@ -3,10 +3,9 @@
 import asyncio
 
 import pytest
-from conversing import ERAS, Tapped, asker, bridged, upstream
+from conversing import ERAS, SAMPLE, Rude, Tapped, asker, bridged, upstream
 
-from antiphon import Client, Refused, Server, eras
-from antiphon.transports.link import Around
+from antiphon import Client, Context, Refused, Server, eras
 from server.desk import NO, YES, Desk
 
 both_sides = [pytest.mark.parametrize("era", ERAS), pytest.mark.parametrize("behind", ERAS)]
@@ -85,25 +84,11 @@ async def test_a_client_that_shows_everything_is_relayed_as_without_an_inbox():
     assert desk.told == []
 
 
-class Rude(Around):
-    """A link to a server that asks for a model whatever the client declares, or asks what is no question."""
-
-    def __init__(self, link, asked):
-        super().__init__(link)
-        self._asked = asked
-
-    async def request(self, message, *, headers, on_notification=None):
-        reply = await super().request(message, headers=headers, on_notification=on_notification)
-        if "inputRequests" in reply.get("result", {}):
-            reply["result"]["inputRequests"] = {"asked": self._asked}
-        return reply
-
-
 @pytest.mark.parametrize("behind", ERAS)
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}, "did not declare|capabilit"),
+        (SAMPLE, "did not declare|capabilit"),
         ({"method": "tools/list", "params": {}}, "broke the protocol"),
     ],
 )
@@ -150,3 +135,57 @@ async def test_a_server_with_an_inbox_mounts_one_that_asks():
         await desk.answer()
         assert (await client.call_tool("shop_confirm")).text == "True"
     assert desk.told[0].server == "office"
+
+
+@on_both_sides
+async def test_a_bridge_with_an_inbox_is_mounted(era, behind):
+    desk = Desk()
+    app = Server("office")
+    app.mount("shop", bridged(upstream(), behind, elsewhere=desk))
+    async with asker(app, era=era, elicit=None, elicit_url=None) as client:
+        for answer in (ANN, {"action": "accept"}, YES):
+            assert waits(await client.call_tool("shop_order"))
+            await desk.answer(answer)
+        result = await asyncio.wait_for(client.call_tool("shop_order"), 10)
+        assert result.text == "Ann accept True file:///work Hi!"
+
+
+async def test_of_equal_calls_at_once_one_waits_at_the_server():
+    app, desk = upstream(), Desk()
+    left = []
+
+    @app.tool
+    async def choose(ctx: Context) -> str:
+        try:
+            return str(await ctx.confirm("Sure?"))
+        except asyncio.CancelledError:
+            left.append(ctx.name)
+            app.left.set()
+            raise
+
+    async with Client(bridged(app, "legacy", elsewhere=desk)) as client:
+        results = await asyncio.gather(*(client.call_tool("choose") for _ in range(10)))
+        assert all(map(waits, results))
+        while len(left) < 9:
+            app.left.clear()
+            await asyncio.wait_for(app.left.wait(), 5)
+        await desk.answer()
+        assert (await client.call_tool("choose")).text == "True"
+    assert len(left) == 9
+    assert len(desk.told) == 1
+
+
+async def test_a_token_of_a_client_that_now_shows_everything_is_refused(call):
+    app = upstream()
+
+    @app.tool
+    async def greeting(ctx: Context) -> str:
+        return (await ctx.sample("Greet", max_tokens=5)).text
+
+    server, params = bridged(app, "legacy", elsewhere=Desk()), {"name": "greeting"}
+    async with server.running():
+        first = await call(server, "tools/call", params, capabilities={"sampling": {}})
+        again = {**params, "requestState": first["result"]["requestState"], "inputResponses": {}}
+        everything = {"sampling": {}, "elicitation": {"form": {}, "url": {}}}
+        reply = await call(server, "tools/call", again, capabilities=everything)
+    assert reply["error"]["message"] == "Invalid or expired requestState"

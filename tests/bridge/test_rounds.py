@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from conversing import Tapped, asker, bridged, upstream
+from conversing import Rude, Tapped, asker, bridged, upstream
 
 from antiphon import Accepted, Client, Complete, MemoryStore, Pending, Refused, Seal, eras
 from antiphon.bridge import waiting
@@ -84,6 +84,34 @@ async def test_too_many_waiting_calls_are_refused_and_cancelled(monkeypatch):
         await begun(client)
         with pytest.raises(Refused, match="Too many calls wait for answers"):
             await begun(client)
+        await asyncio.wait_for(app.left.wait(), 5)
+
+
+async def test_one_caller_cannot_take_the_place_of_all(monkeypatch, call):
+    monkeypatch.setattr(waiting, "MOST", 20)
+    app = upstream()
+    server, forms = bridged(app, "legacy"), {"elicitation": {"form": {}}}
+
+    async def asks(**about):
+        reply = await call(server, "tools/call", {"name": "ask_and_wait"}, capabilities=forms, **about)
+        return reply["error"]["message"] if "error" in reply else reply["result"]["resultType"]
+
+    async with server.running():
+        for about in ({"principal": "ann"}, {"principal": "bob"}):
+            assert {await asks(**about) for _ in range(10)} == {"input_required"}
+            if about["principal"] == "ann":
+                assert await asks(**about) == (
+                    "Too many of your calls wait for answers: answer or cancel some, and call again"
+                )
+                await asyncio.wait_for(app.left.wait(), 5)
+        assert (await asks(principal="eve")).startswith("Too many calls wait")
+
+
+async def test_a_call_that_asks_an_older_client_what_it_did_not_declare_ends_at_the_server():
+    app = upstream()
+    async with asker(bridged(app, "legacy", wrap=Rude), era="legacy", sample=None) as client:
+        with pytest.raises(Refused, match="did not declare"):
+            await client.call_tool("ask_and_wait")
         await asyncio.wait_for(app.left.wait(), 5)
 
 

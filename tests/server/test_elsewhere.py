@@ -585,6 +585,63 @@ async def test_what_the_client_can_be_asked_comes_first(era: str) -> None:
 
 
 @ERAS
+async def test_a_person_a_model_and_a_person_are_asked_in_turn(era: str) -> None:
+    desk = Desk()
+    app = Server("ops", elsewhere=desk)
+
+    @app.tool
+    async def mixed(ctx: Context) -> str:
+        one, sample, two = await ctx.confirm("One?"), await ctx.sample("Hi", max_tokens=1), await ctx.confirm("Two?")
+        return f"{one} {sample.text} {two}"
+
+    async with Client(app, sample=lambda _: "Hello", era=era) as client:
+        assert "One?" in (await client.call_tool("mixed")).text
+        await desk.answer()
+        assert "Two?" in (await client.call_tool("mixed")).text
+        await desk.answer(NO)
+        assert (await client.call_tool("mixed")).text == "True Hello False"
+    assert [list(row.questions) for row in desk.told] == [["confirm"], ["confirm-2"]]
+
+
+@pytest.mark.parametrize("style", ["raw", "returned"])
+async def test_one_yes_does_not_answer_two_questions_in_the_same_words(style: str) -> None:
+    desk = Desk()
+    app = Server("ops", elsewhere=desk)
+    answers: list[Any] = []
+    sure, said = ask.form("Erase the next one?", bool), ask.sample("Hi", max_tokens=1)
+
+    if style == "returned":
+
+        @app.tool
+        async def erase(ctx: Context) -> object:
+            """Erase one, and another one, which a text goes with."""
+            answers.append((ctx.state(), ctx.accepted("sure", bool)))
+            state = ctx.state() or 0
+            if state == 2:
+                return "ended"
+            return input_required({"sure": sure, "said": said} if state else {"sure": sure}, state=state + 1)
+    else:
+        tool = {"name": "erase", "inputSchema": {"type": "object"}}
+        app.on("tools/list")(lambda params: {"tools": [tool], "ttlMs": 0, "cacheScope": "public"})
+
+        @app.on("tools/call")
+        async def call(params: dict[str, Any]) -> dict[str, Any]:
+            given = params.get("inputResponses") or {}
+            state = int(params.get("requestState") or 0)
+            answers.append((state or None, True if "sure" in given else None))
+            if state == 2:
+                return {"content": [{"type": "text", "text": "ended"}]}
+            asked = {"sure": sure.to_wire(), **({"said": said.to_wire()} if state else {})}
+            return {"resultType": "input_required", "inputRequests": asked, "requestState": str(state + 1)}
+
+    async with Client(app, sample=lambda _: "Hello") as client:
+        assert waits((await client.call_tool("erase")).text)
+        await desk.answer({"action": "accept", "content": {"value": True}})
+        assert (await client.call_tool("erase")).text == "ended"
+    assert answers == [(None, None), (1, True), (2, None)]
+
+
+@ERAS
 async def test_prompts_and_resources_say_so_in_an_error(era: str) -> None:
     desk = Desk()
     app = Server("ops", elsewhere=desk)

@@ -16,6 +16,7 @@ import copy
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from antiphon.bridge.connections import Connections, OpenLink, askable, connector, log, meta_of, quietly
@@ -30,6 +31,7 @@ from antiphon.errors import (
     ProtocolError,
     Refused,
     ResourceNotFound,
+    StateRefused,
 )
 from antiphon.rounds.ask import missing, of_wire
 from antiphon.rounds.client_loop import Leg, Questions, Step, rounds
@@ -168,7 +170,9 @@ class Upstream(Mount):
                 result = await self._held_round(connection, run, params, hear)
             else:
                 result = await self._send(connection, call, params, hear)
-                _check_may_ask(result, call)
+                requests = result.get("inputRequests")
+                if result.get("resultType") == "input_required" and type(requests) is dict:
+                    _check_may_ask(requests, call)
         if result.get("resultType") == "input_required":
             run.asking = result
         return result
@@ -215,8 +219,8 @@ class Upstream(Mount):
                 reply: Any = None
                 if isinstance(step, Leg):
                     reply = await self._send(connection, call, step.params, hear)
-                    _check_may_ask(reply, call)
                 elif isinstance(step, Questions):
+                    _check_may_ask(step.requests, call)
                     reply = await push_all(push, step.requests)
                 else:
                     await asyncio.sleep(step.seconds)
@@ -246,6 +250,8 @@ class Upstream(Mount):
             result = await self._send(connection, call, params, hear)
         if result.get("resultType") != "input_required":
             return result
+        if connection.link.stateful:
+            run.give_up = partial(self._waiting.abandon, result["requestState"], "The same call waits already")
         try:
             run.ask_by_returning(raw_input_required(result, again=True))
         except (TypeError, CannotAsk) as fault:
@@ -263,7 +269,10 @@ class Upstream(Mount):
         """One round of a call that stays open at the server while a new client answers."""
         call, tokens = run.call, self._service.tokens
         if "requestState" in params:
-            params["requestState"] = tokens.opened(run).decode()
+            try:
+                params["requestState"] = tokens.opened(run).decode("ascii")
+            except UnicodeDecodeError:  # a journal, of when the client could not be asked and people were, elsewhere
+                raise StateRefused from None
         else:
             params.pop("inputResponses", None)  # answers to nothing that was asked
         result = await self._held(connection, call, params, hear, tokens.ttl)
@@ -384,11 +393,8 @@ def _teller(call: Call, channel: Channel) -> OnNotification | None:
     return hear
 
 
-def _check_may_ask(result: JsonObject, call: Call) -> None:
+def _check_may_ask(requests: JsonObject, call: Call) -> None:
     """MissingCapability if a server asks what the client did not declare."""
-    requests = result.get("inputRequests")
-    if result.get("resultType") != "input_required" or type(requests) is not dict:
-        return
     with contextlib.suppress(TypeError):  # a question of a kind that is not known here is the client's to judge
         lacking = missing(askable(call), [of_wire(request) for request in requests.values()])
         if lacking:

@@ -25,7 +25,9 @@ from antiphon.wire.jsonrpc import encode
 log = logging.getLogger("antiphon.bridge")
 
 MOST: Final = 1000
-"""Calls that may wait at a time."""
+"""Calls that may wait at a time: of one principal, or of a client without one, a tenth of them."""
+LEAST: Final = 10
+"""Calls that one principal or client may always have waiting, as long as there are not too many of all."""
 GREETING: Final = 3.0
 """Seconds in which the instance that holds a call says that it does."""
 BEAT, SILENCE = 2.0, 10.0
@@ -65,9 +67,12 @@ class HeldCalls:
         self, connection: OpenLink, call: Call, params: JsonObject, handle: str, *, ttl: float, store: Store | None
     ) -> str:
         """Keep a call until its answers come, ``ttl`` seconds at most; return the name it waits under."""
-        if len(self._waiting) >= MOST:
+        caller = _caller(connection, call)
+        own = sum(_caller(held.connection, held.call) == caller for held in self._waiting.values())
+        if len(self._waiting) >= MOST or own >= max(LEAST, MOST // 10):
             connection.link.abandon(handle, Disconnected("Too many calls wait"))
-            raise InternalError("Too many calls wait for answers: answer or cancel some, and call again")
+            whose = "calls" if len(self._waiting) >= MOST else "of your calls"
+            raise InternalError(f"Too many {whose} wait for answers: answer or cancel some, and call again")
         name = f"{self._instance}.{secrets.token_hex(8)}"
         end = asyncio.get_running_loop().call_later(ttl, self.abandon, name, "The client did not come back")
         self._waiting[name] = HeldCall(connection, copy.copy(call), params, handle, end, ttl)
@@ -203,6 +208,11 @@ class HeldCalls:
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
+
+
+def _caller(connection: OpenLink, call: Call) -> str | OpenLink:
+    """Whose call it is: the principal's, or that of the client of this connection."""
+    return connection if call.principal is None else call.principal
 
 
 def _channel(instance: str) -> str:

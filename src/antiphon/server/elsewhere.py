@@ -160,7 +160,11 @@ class _CallElsewhere:
     async def result(self) -> Any:
         """The call's result: of its handler, or that a person has to answer first."""
         self._prepare()
-        outcome: Any = await self._parked() if self._run.round == 1 else None
+        outcome: Any = await self._parked()
+        if self._run.round > 1:  # the client's own part was answered: its token goes on, not what is parked
+            if outcome is not None and outcome.status in {"waiting", "answered"}:
+                self._pointer = None  # which is not replaced
+            outcome = None
         try:
             while outcome is None or isinstance(outcome, Row):
                 if outcome is None:
@@ -224,6 +228,7 @@ class _CallElsewhere:
         if row is not None:
             following = replace(row, round=row.round + 1, questions=questions, until=until, payload=payload)
             if not await rows.replace(following, after=row.round):
+                self._give_up()
                 raise InternalError("The row of this call is gone: make the call again")
             following = replace(following, status="waiting", answers=None)
             await rows.store.put(pointer, rows.sealed(row.id.encode(), pointer), ttl=ttl)
@@ -245,10 +250,16 @@ class _CallElsewhere:
             await rows.add(following)
             sealed = rows.sealed(following.id.encode(), pointer)
             if not await rows.store.add(pointer, sealed, ttl=ttl, replacing=self._pointer):
+                self._give_up()
                 await rows.forget(following.id)  # another request of the same call was first
                 return await self._parked() or following
         await self._place.tell(following)
         return following
+
+    def _give_up(self) -> None:
+        """Nobody will answer this round."""
+        if self._run.give_up is not None:
+            self._run.give_up()
 
     async def _go_on(self, row: Row) -> Any:
         """Run the handler with a person's answers, once; None if they are spent, and the person is to be asked anew."""
@@ -265,6 +276,9 @@ class _CallElsewhere:
         try:
             self._begin(row)
             outcome = await self._round(row)
+        except RoundEnds:
+            await asyncio.shield(self._asking_elsewhere.start(self._close(row, claim, None)))
+            raise
         except BaseException:
             self._asking_elsewhere.start(self._close(row, claim, None))
             raise
