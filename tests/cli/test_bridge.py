@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from antiphon import Accepted, Client
 from antiphon.cli import commands
-from antiphon.cli.bridge import named_targets
+from antiphon.cli.bridge import audience_of, named_targets
 from antiphon.testing.servers import new_key
 
 SCRIPT = str(Path(sys.executable).with_name("antiphon"))
@@ -105,6 +105,53 @@ async def test_people_answer_in_an_inbox_what_a_client_cannot_show(shop, behind,
         answered = antiphon("inbox", "answer", ticket, "--store", store, "--answers", "yes.yaml", env=env)
         assert answered.returncode == 0, answered.stderr
         assert (await there.call_tool("order", {"count": 3})).text == "Ordered 3"
+
+
+async def test_an_answer_for_one_server_does_not_count_at_another_with_the_same_inbox(tmp_path, antiphon):
+    env = {**os.environ, "ANTIPHON_KEYS": new_key()}
+    store = f"sqlite:///{tmp_path / 'calls.db'}"
+    for name in ("staging", "production"):
+        (tmp_path / f"{name}.py").write_text(SHOP.replace("Ordered", f"{name}: ordered"))
+    staging, production = (
+        Client([SCRIPT, "bridge", str(tmp_path / f"{name}.py"), "--inbox", store], env=env)
+        for name in ("staging", "production")
+    )
+    async with staging as here, production as there:
+        assert "Order 3?" in (await here.call_tool("order", {"count": 3})).text
+        ticket = antiphon("inbox", "--store", store, env=env).stdout.split()[0]
+        (tmp_path / "yes.yaml").write_text("confirm: true")
+        antiphon("inbox", "answer", ticket, "--store", store, "--answers", "yes.yaml", env=env)
+        assert "a person has to answer first" in (await there.call_tool("order", {"count": 3})).text
+        assert (await here.call_tool("order", {"count": 3})).text == "staging: ordered 3"
+
+
+def test_answers_count_for_the_same_servers_with_the_same_headers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def configured(token):
+        entry = {"url": "https://a.example/mcp", "headers": {"Authorization": token}}
+        Path("mcp.json").write_text(json.dumps({"mcpServers": {"one": entry, "two": entry}}))
+        return audience("mcp.json:one")
+
+    def audience(*targets, header=()):
+        return audience_of(named_targets(targets), header)
+
+    url, ours = "https://a.example/mcp", ("X-Tenant: ours", "Authorization: secret")
+    apart = [
+        audience(url),
+        audience("https://b.example/mcp"),
+        audience(f"a={url}"),
+        audience(url, "https://b.example/mcp"),
+        audience(url, header=ours),
+        audience(url, header=("X-Tenant: theirs", "Authorization: secret")),
+        configured("Bearer 1"),
+        audience("mcp.json:two"),
+    ]
+    assert len(set(apart)) == len(apart)
+    assert audience("https://b.example/mcp", url) == audience(url, "https://b.example/mcp")
+    assert audience(url, header=("authorization:secret", "X-Tenant: ours")) == audience(url, header=ours)
+    assert configured("Bearer 2") == configured("Bearer 1")
+    assert not any("example" in each or "secret" in each for each in apart)
 
 
 def test_names_come_from_the_targets(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,9 @@ from antiphon.cli.login import auth_for
 from antiphon.cli.serve import HttpOptions, http_options, refuse_http_options, serve_here
 from antiphon.cli.stores import open_store
 from antiphon.cli.target import ServerTarget, era_option, header_option, read_headers, read_targets
+from antiphon.rounds.token import Seal
 from antiphon.transports.link import Link
+from antiphon.wire.jsonrpc import encode
 
 if TYPE_CHECKING:
     from antiphon.server.elsewhere import Elsewhere
@@ -76,7 +79,8 @@ def bridge_command(
     named = named_targets(targets)
     if header and len(named) > 1:
         raise click.UsageError("--header can only be used with one TARGET: mcp.json has headers for each server")
-    server = Server("antiphon-bridge", version=__version__, store=_store(redis), elsewhere=_elsewhere(inbox))
+    seal = Seal(audience=audience_of(named, header))
+    server = Server("antiphon-bridge", version=__version__, seal=seal, store=_store(redis), elsewhere=_elsewhere(inbox))
     for prefix, target in named.items():
         file = record.with_stem(f"{record.stem}-{prefix}") if record is not None and len(named) > 1 else record
         connect = _connector(target, read_headers(header, target), era, file)
@@ -107,6 +111,19 @@ def named_targets(texts: tuple[str, ...]) -> dict[str, ServerTarget]:
     if not found:
         raise click.UsageError(f"{', '.join(texts)} has no servers")
     return found
+
+
+def audience_of(named: dict[str, ServerTarget], header: tuple[str, ...]) -> str:
+    """What a bridge's tokens and inbox rows are bound to: an answer for one server must not count at another.
+
+    Instances of one bridge have the same. Headers and variables of a configuration are left out: tokens are renewed.
+    A digest, since URLs, commands and headers hold secrets.
+    """
+    reached = [
+        [prefix, target.text, target.command, target.folder, target.source] for prefix, target in sorted(named.items())
+    ]
+    given = sorted((name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in header))
+    return f"antiphon-bridge {blake2b(encode([reached, given]), digest_size=32).hexdigest()}"
 
 
 def _connector(target: ServerTarget, headers: dict[str, str], era: str, record: Path | None) -> Callable[[], Link]:
