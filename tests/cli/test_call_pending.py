@@ -206,3 +206,23 @@ def test_a_file_that_others_could_have_written_starts_no_command(run, tmp_path):
     assert ended.exit_code == 2
     assert "other users may have written it" in ended.stderr
     assert not marker.exists()
+
+
+# --- files that cannot be read
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        "confirm: &a [*a]",
+        "[" * 100_000,
+        "confirm: " + "[" * 101 + "]" * 101,
+        "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 50)),
+        "- a: 1\n b",
+    ],
+    ids=["itself", "unclosed", "deep", "multiplied", "broken"],
+)
+def test_answers_that_contain_themselves_or_too_much_are_a_usage_error(run, answers):
+    ended = run("call", str(CLINIC), "sure", answers=answers)
+    assert ended.exit_code == 2
+    assert "answers.yaml is not valid YAML" in ended.stderr

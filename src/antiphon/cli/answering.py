@@ -37,7 +37,7 @@ def read_answers(path: Path | None) -> Script:
         raise click.UsageError(f"Cannot read the answers in {path}: {fault}") from None
     is_json = path.suffix == ".json"
     try:
-        entries: object = msgspec.json.decode(text) if is_json else msgspec.yaml.decode(text)
+        entries: object = msgspec.json.decode(text) if is_json else _yaml(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as fault:
         raise click.UsageError(f"{path} is not valid {'JSON' if is_json else 'YAML'}: {line(str(fault))}") from None
     if entries is None:
@@ -45,6 +45,21 @@ def read_answers(path: Path | None) -> Script:
     if type(entries) is not dict or not all(isinstance(name, str) for name in entries):
         raise click.UsageError(f"{path} must be a map from the keys of questions (strings) to answers")
     return Script(entries, called=str(path))
+
+
+def _yaml(text: str) -> object:
+    """Return what a text in YAML holds; ValueError if it holds itself, or too much."""
+    import yaml
+
+    from antiphon.testing.suite.document import check_nesting, check_size
+
+    try:
+        check_nesting(text)
+    except yaml.YAMLError as fault:
+        raise ValueError(" ".join(str(fault).split())) from None
+    entries: object = msgspec.yaml.decode(text)
+    check_size(entries)
+    return entries
 
 
 class Respondent:
