@@ -251,6 +251,8 @@ def test_an_entry_is_named_after_the_file_the_host_or_the_command(home):
         (["empty.py", "--in", "cursor"], 2, "empty.py has no Server"),
         (["cursor:notes", "--in", "vscode"], 2, "cursor:notes is an entry of a configuration already"),
         (["notes.py", "--in", "cursor", "--name", "a b"], 2, "The name 'a b' may have letters, digits, - and _ only"),
+        (["http://[x", "--in", "cursor"], 2, "The URL is malformed"),
+        (["http://x:secret/", "--in", "cursor"], 2, "The URL is malformed"),
         (["notes.py", "--in", "cursor", "--env", "X"], 2, "expected KEY=VALUE, got 'X'"),
         (["notes.py", "--in", "cursor", "--header", "A: b"], 2, "--header can only be used with a URL"),
         (["https://x.example/mcp", "--in", "cursor", "--env", "A=b"], 2, "--env is for a server that is started"),

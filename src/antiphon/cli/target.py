@@ -70,7 +70,7 @@ def read_target(text: str, folder: str | None = None) -> ServerTarget:
     Raise a usage error if it is none of these.
     """
     if text.startswith(("http://", "https://")):
-        return ServerTarget(text=text)
+        return _remote(text)
     python = _PYTHON.fullmatch(text)
     if python is not None and (file := Path(folder or "", python[1])).is_file():
         path = str(file.resolve())
@@ -106,13 +106,26 @@ def read_targets(text: str) -> dict[str, ServerTarget]:
         return {name: _found(place[0], name) for name, entry in entries.items() if not entry.is_disabled}
 
 
+def _remote(url: str, headers: Mapping[str, str] | None = None, source: str = "") -> ServerTarget:
+    try:
+        parts = urlsplit(url)
+        is_whole = bool(parts.hostname) and parts.port != 0  # a port is checked when it is read
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        # The URL may hold a secret, and so may the error: do not repeat them.
+        whose = f"{source}: the URL" if source else "The URL"
+        raise click.BadParameter(f"{whose} is malformed: http:// or https:// and a host", param_hint="'TARGET'")
+    return ServerTarget(text=url, headers=headers or {}, source=source)
+
+
 def _found(place: str, name: str | None, folder: str | None = None) -> ServerTarget:
     """Return an entry of a configuration. What it needs from the user is asked in the terminal."""
     ask = _ask_input if sys.stdin.isatty() else None
     with _usage_errors():
         found = find_server(place, name, folder=Path(folder or ""), ask=ask)
     if found.url:
-        return ServerTarget(text=found.url, headers=found.headers, source=found.source)
+        return _remote(found.url, headers=found.headers, source=found.source)
     return ServerTarget(text=found.source, command=found.command, folder=found.cwd, env=found.env, source=found.source)
 
 
