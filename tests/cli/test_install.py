@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from antiphon.cli import commands
 from antiphon.cli.install import lasting_command
-from antiphon.cli.target import read_target
+from antiphon.cli.target import ServerTarget, read_target
 from antiphon.config import jsonc
 from antiphon.config.hosts import HOSTS
 
@@ -236,9 +236,27 @@ def test_an_entry_is_named_after_the_file_the_host_or_the_command(home):
         "https://mcp.shop.example/mcp": "shop",
         "https://www.mcp/": "server",
         f"{sys.executable} -m some.thing --stdio": "some",
+        f"{sys.executable} -m some.thing sk-12345": "some",
+        f"{sys.executable} -W ignore other.py -m sk-12345": "other",
+        f"{sys.executable} script -m sk-12345": Path(sys.executable).stem,
         "env": "env",
+        "env sk-12345": "env",
+        "env KEY=sk-12345 notes.py --token sk-12345": "notes",
     }.items():
         assert read_target(text).name == name
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("npx -y @scope/some-server@1.2 sk-12345", "some-server"),
+        ("uvx some-server==1.0 --key sk-12345", "some-server"),
+        ("npx --key sk-12345 some-server", "npx"),
+        ("docker run -i --env KEY=sk-12345 image sk-12345", "docker"),
+    ],
+)
+def test_a_word_that_may_be_a_secret_is_not_the_name_of_an_entry(command, name):
+    assert ServerTarget(text=command, command=command.split()).name == name
 
 
 @pytest.mark.parametrize(
