@@ -172,6 +172,7 @@ def test_names_come_from_the_targets(tmp_path, monkeypatch):
     [
         ([], "Missing argument 'TARGET...'"),
         (["nothing-of-the-kind"], "is not a URL, a Python file"),
+        (["http://[x"], "The URL is malformed"),
         (["https://a.example/mcp", "--port", "1"], "--port can only be used with --http"),
         (["https://a.example/mcp", "--era", "ancient"], "era must be"),
         (["https://a.example/mcp", "https://b.example/mcp", "--header", "A: b"], "can only be used with one TARGET"),
@@ -187,3 +188,23 @@ def test_what_cannot_be_bridged_is_a_usage_error(arguments, why, monkeypatch):
     ended = CliRunner().invoke(commands, ["bridge", *arguments])
     assert ended.exit_code == 2
     assert why in " ".join(ended.output.split())
+
+
+def test_an_entry_with_a_malformed_url_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mcp.json").write_text('{"mcpServers": {"a": {"url": "http://[x"}}}')
+    for command in ("bridge", "inspect"):
+        ended = CliRunner().invoke(commands, [command, "mcp.json:a"])
+        assert ended.exit_code == 2
+        assert "mcp.json:a: the URL is malformed" in " ".join(ended.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"), [(["http://[x"], "malformed"), (["wiki.py", "--era", "foo"], "era must be")]
+)
+def test_what_cannot_be_inspected_is_a_usage_error(arguments, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("wiki.py").write_text("import antiphon")
+    monkeypatch.setattr("antiphon.cli.inspect.run", lambda *_, **__: pytest.fail("It was served"))
+    ended = CliRunner().invoke(commands, ["inspect", *arguments, "--no-browser", "--port", "0"])
+    assert (ended.exit_code, why in ended.output) == (2, True), ended.output

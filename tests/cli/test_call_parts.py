@@ -58,6 +58,14 @@ def test_what_is_no_web_page_is_not_opened(url):
     assert found.before == url
 
 
+@pytest.mark.parametrize("url", [r"https://evil.example\@bank.example/", r"https://evil.example\.bank.example/"])
+def test_no_host_is_shown_where_a_browser_may_open_another(url):
+    found = read_location(url)
+    assert (found.host, found.can_be_opened) == ("", False)
+    assert "a browser may open another host" in " ".join(found.warnings)
+    assert read_location(r"https://bank.example/a\b").host == "bank.example"
+
+
 @given(st.text())
 def test_any_text_may_be_a_url(text):
     found = read_location(f"https://{text}")

@@ -206,3 +206,80 @@ def test_a_file_that_others_could_have_written_starts_no_command(run, tmp_path):
     assert ended.exit_code == 2
     assert "other users may have written it" in ended.stderr
     assert not marker.exists()
+
+
+# --- lists of answers
+
+
+ASKS = """
+from antiphon import Context, Server, ask, input_required
+
+app = Server("asks")
+
+
+@app.tool
+async def sure(ctx: Context) -> str:
+    return f"{await ctx.confirm('One?')} {await ctx.confirm('Two?')}"
+
+
+@app.tool
+async def plain(ctx: Context) -> object:
+    if ctx.round < 3:
+        return input_required({"go": ask.form("Go on?", bool)})
+    return "done"
+"""
+
+
+def test_a_list_of_answers_goes_on_at_the_number_of_the_key(run):
+    Path("asks.py").write_text(ASKS)
+    assert run("call", "asks.py", "sure", "--pending", "p.json").exit_code == 5
+    assert run("resume", "p.json", "--pending", "p.json", answers="confirm: true").exit_code == 5
+    assert waits_for() == ["confirm-2"]
+    ended = run("resume", "p.json", answers="confirm: [true, false]")
+    assert (ended.exit_code, ended.stdout) == (0, "True False\n")
+
+
+def test_a_list_is_used_from_its_start_if_the_call_was_not_answered_before(run):
+    Path("asks.py").write_text(ASKS)
+    assert run("call", "asks.py", "sure", "--pending", "p.json").exit_code == 5
+    assert run("resume", "p.json", answers="confirm: [true, false]").stdout == "True False\n"
+
+
+def test_a_list_is_not_guessed_at_when_a_key_without_a_number_is_resumed(run):
+    Path("asks.py").write_text(ASKS)
+    assert run("call", "asks.py", "plain", "--pending", "p.json").exit_code == 5
+    ended = run("resume", "p.json", "--pending", "p.json", answers="go: [true]")
+    assert (ended.exit_code, waits_for()) == (5, ["go"])
+    ended = run("resume", "p.json", answers="go: [false, true]")
+    assert ended.exit_code == 4
+    assert "it is not known which answer of the list under 'go' is next" in ended.stderr
+    assert run("resume", "p.json", answers="go: true").stdout == "done\n"
+
+
+def test_a_list_that_has_run_out_is_not_asked_for_again(run, clinic):
+    Path("asks.py").write_text(ASKS)
+    ended = run("call", "asks.py", "sure", answers="confirm: [true]")
+    assert ended.exit_code == 4
+    assert "answers.yaml has no answer for it, or none that is left" in ended.stderr
+    assert "--answers FILE" not in ended.stderr
+    assert "--answers FILE" not in run("call", clinic, "poem", answers="other: x").stderr
+
+
+# --- files that cannot be read
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        "confirm: &a [*a]",
+        "[" * 100_000,
+        "confirm: " + "[" * 101 + "]" * 101,
+        "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 50)),
+        "- a: 1\n b",
+    ],
+    ids=["itself", "unclosed", "deep", "multiplied", "broken"],
+)
+def test_answers_that_contain_themselves_or_too_much_are_a_usage_error(run, answers):
+    ended = run("call", str(CLINIC), "sure", answers=answers)
+    assert ended.exit_code == 2
+    assert "answers.yaml is not valid YAML" in ended.stderr

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from antiphon.cli import commands
 from antiphon.cli.install import lasting_command
-from antiphon.cli.target import read_target
+from antiphon.cli.target import ServerTarget, read_target
 from antiphon.config import jsonc
 from antiphon.config.hosts import HOSTS
 
@@ -236,9 +236,27 @@ def test_an_entry_is_named_after_the_file_the_host_or_the_command(home):
         "https://mcp.shop.example/mcp": "shop",
         "https://www.mcp/": "server",
         f"{sys.executable} -m some.thing --stdio": "some",
+        f"{sys.executable} -m some.thing sk-12345": "some",
+        f"{sys.executable} -W ignore other.py -m sk-12345": "other",
+        f"{sys.executable} script -m sk-12345": Path(sys.executable).stem,
         "env": "env",
+        "env sk-12345": "env",
+        "env KEY=sk-12345 notes.py --token sk-12345": "notes",
     }.items():
         assert read_target(text).name == name
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("npx -y @scope/some-server@1.2 sk-12345", "some-server"),
+        ("uvx some-server==1.0 --key sk-12345", "some-server"),
+        ("npx --key sk-12345 some-server", "npx"),
+        ("docker run -i --env KEY=sk-12345 image sk-12345", "docker"),
+    ],
+)
+def test_a_word_that_may_be_a_secret_is_not_the_name_of_an_entry(command, name):
+    assert ServerTarget(text=command, command=command.split()).name == name
 
 
 @pytest.mark.parametrize(
@@ -251,6 +269,8 @@ def test_an_entry_is_named_after_the_file_the_host_or_the_command(home):
         (["empty.py", "--in", "cursor"], 2, "empty.py has no Server"),
         (["cursor:notes", "--in", "vscode"], 2, "cursor:notes is an entry of a configuration already"),
         (["notes.py", "--in", "cursor", "--name", "a b"], 2, "The name 'a b' may have letters, digits, - and _ only"),
+        (["http://[x", "--in", "cursor"], 2, "The URL is malformed"),
+        (["http://x:secret/", "--in", "cursor"], 2, "The URL is malformed"),
         (["notes.py", "--in", "cursor", "--env", "X"], 2, "expected KEY=VALUE, got 'X'"),
         (["notes.py", "--in", "cursor", "--header", "A: b"], 2, "--header can only be used with a URL"),
         (["https://x.example/mcp", "--in", "cursor", "--env", "A=b"], 2, "--env is for a server that is started"),

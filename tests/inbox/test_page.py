@@ -282,6 +282,7 @@ async def test_a_form_of_another_site_row_round_or_person_is_refused(inbox, peop
         ({}, {"action": "decline"}),
         ({"origin": "https://evil.example"}, own),
         ({"origin": "null"}, own),
+        ({"origin": "http://["}, own),
         ({"sec-fetch-site": "cross-site"}, own),
         ({"sec-fetch-site": "same-site"}, own),
     ]

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import pytest_asyncio
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from antiphon import Client, Server, SQLiteStore
 from antiphon.client.inbox import Inbox
+from antiphon.inspect import safety
 from antiphon.inspect.app import InspectApp
 from antiphon.inspect.inspector import Inspector
 from antiphon.inspect.instance import Spot
@@ -334,6 +336,25 @@ async def test_replay_safety_is_checked_in_a_process_of_its_own(api):
     call = await api.begin()
     unfinished = await api(f"/api/calls/{call['id']}/replay-safety", {}, status=502)
     assert "The check could not be made" in unfinished["error"]
+
+
+@pytest.mark.parametrize(
+    ("checks", "ok"),
+    [
+        ([{"name": "replay safety", "passed": True}], True),
+        ([{"name": "replay safety", "passed": True}, {"name": "call", "problem": "The tool failed"}], None),
+        ([{"name": "replay safety", "passed": False, "problem": "a.py:1"}, {"name": "x", "problem": "Failed"}], False),
+    ],
+)
+async def test_a_call_that_fails_is_not_called_safe_to_replay(checks, ok, monkeypatch):
+    async def tested(*_):
+        return {"problem": "", "checks": checks}
+
+    monkeypatch.setattr(safety, "_tested", tested)
+    monkeypatch.setattr(safety, "suite", lambda *_: "")
+    found = await safety.check(SimpleNamespace(rounds=[]), SimpleNamespace())
+    assert found["ok"] is ok
+    assert ("its replay safety is unknown" in found["text"]) is (len(checks) > 1)
 
 
 # --- over HTTP ----------------------------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ async def _call(
 
 
 async def _resume(options: CallOptions, file: Path, pending: Pending) -> Result | Pending:
-    caller = CommandClient(options, auto=False)
+    caller = CommandClient(options, auto=False, is_resumed=pending.round > 1)
     async with caller.open() as client:
         try:
             # Questions are shown with the server's name. An unreachable server fails before they are asked.
@@ -282,12 +282,14 @@ def _uri(name: str, words: tuple[str, ...], base: JsonObject) -> str:
 class CommandClient:
     """A client that answers from a file or a terminal, shows progress, and prints each round if that is wanted.
 
-    ``auto``: whether it answers by itself, or raises InputNeeded.
+    ``auto``: whether it answers by itself, or raises InputNeeded. ``is_resumed``: whether earlier rounds of the call
+    were answered before.
     """
 
-    def __init__(self, options: CallOptions, *, auto: bool) -> None:
+    def __init__(self, options: CallOptions, *, auto: bool, is_resumed: bool = False) -> None:
         self._verbose = options.verbose
         self._answers = read_answers(options.answers)
+        self._answers.is_resumed = is_resumed
         self._progress = ProgressBar()
         roots = [Root(Path(place).resolve().as_uri(), Path(place).resolve().name) for place in options.root]
         self.respondent = Respondent(

@@ -119,6 +119,7 @@ def answer_command(ctx: click.Context, *, ticket: str, store: str | None, by: st
         row = await inbox.rows.get(ticket)
         if row.status != "waiting":
             return await _record(inbox, row, {}, by)  # which says why not, before anything is asked
+        given.is_resumed = row.round > 1
         respondent = Respondent(given, [], target=row.server, file=answers)
         server = Implementation(row.server, "") if row.server else None
         return await _record(inbox, row, await respondent.answer(_pending(row), server) or {}, by)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import secrets
 import webbrowser
 from getpass import getuser
@@ -10,6 +11,7 @@ from typing import Any
 
 import click
 
+from antiphon import eras
 from antiphon.cli.login import auth_for
 from antiphon.cli.serve import ListenAddress, allow_host_option, host_option, listen, port_option
 from antiphon.cli.stores import open_store, store_option
@@ -80,6 +82,15 @@ def _inspector(target: str, *, era: str, header: tuple[str, ...], timeout: float
         timeout=timeout,
     )
     try:
+        # The inspector connects later, and shows what fails then: what is wrong with the options is told here.
+        eras.connect(
+            server.target,
+            headers=headers,
+            env={**os.environ, **spot.env},
+            cwd=spot.folder,
+            era=era,
+            versions=server.versions,
+        )
         return Inspector(
             spot,
             era=era,

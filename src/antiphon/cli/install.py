@@ -39,7 +39,7 @@ _shared_options: Final = option_group(
 @click.command("install", epilog=exit_codes.INSTALL_TABLE)
 @click.argument("target")
 @_shared_options
-@click.option("--name", help="The name of the entry. Default: that of the file, the URL's host, or the command.")
+@click.option("--name", help="Default: the name of the file, the package, the URL's host, or the command.")
 @click.option("--env", metavar="KEY=VALUE", multiple=True, help="A variable for the server, written as plain text.")
 @header_option
 @click.option("--print", "prints", is_flag=True, help="Print the entry, and write nothing.")

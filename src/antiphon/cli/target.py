@@ -27,6 +27,10 @@ _USES_ANTIPHON: Final = re.compile(rb"^\s*(from|import)\s+antiphon\b", re.MULTIL
 _HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d+(/.*)?")
 _HOST_AND_NAME: Final = re.compile(r"([a-z-]+):[\w.@-]+")
 _PYTHON: Final = re.compile(r"(.+\.py)(:[\w.]+)?")
+_PYTHONS: Final = {"python", "pythonw", "py", "pypy"}
+_PACKAGE_RUNNERS: Final = {"npx", "bunx", "pnpx", "uvx", "pipx", "pnpm", "yarn"}
+_BEFORE_PACKAGE: Final = {"run", "dlx", "exec", "-y", "--yes", "-q", "--quiet", "--"}
+_PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?(\w[\w.-]*)(?:(?:@|==)[\w.^~-]+)?")
 
 
 class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,13 +58,15 @@ class ServerTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """A short name, of letters, digits, - and _: that of the file, the URL's host, or the command."""
+        """A short name, of letters, digits, - and _: that of the file, the package, the URL's host, or the command.
+
+        Other words of a command may be secrets, and are never in it.
+        """
         if self.command is None:
             labels = (urlsplit(self.text).hostname or "").split(".")
             found = next((label for label in labels if label not in {"mcp", "api", "www"}), "")
         else:
-            words = [word for word in self.command if not word.startswith("-")]
-            found = Path(words[-1]).stem
+            found = _named(self.command)
         return re.sub(r"[^A-Za-z0-9_-]+", "-", found).strip("-") or "server"
 
 
@@ -70,7 +76,7 @@ def read_target(text: str, folder: str | None = None) -> ServerTarget:
     Raise a usage error if it is none of these.
     """
     if text.startswith(("http://", "https://")):
-        return ServerTarget(text=text)
+        return _remote(text)
     python = _PYTHON.fullmatch(text)
     if python is not None and (file := Path(folder or "", python[1])).is_file():
         path = str(file.resolve())
@@ -106,13 +112,53 @@ def read_targets(text: str) -> dict[str, ServerTarget]:
         return {name: _found(place[0], name) for name, entry in entries.items() if not entry.is_disabled}
 
 
+def _named(command: list[str]) -> str:
+    """Return the name of the file, module or package that a command starts; else that of the command."""
+    program, *words = command
+    runner = re.sub(r"[\d.]+$", "", Path(program).stem.lower())
+    if runner in _PYTHONS and (module := _module(words)):
+        return module.partition(".")[0]
+    for word in words:
+        if not word.startswith("-") and (file := _PYTHON.fullmatch(word)) is not None:
+            return Path(file[1]).stem
+    if runner in _PACKAGE_RUNNERS:
+        # After an option that is not known, the next word may be its value.
+        rest = [word for word in words if word not in _BEFORE_PACKAGE]
+        if rest and (package := _PACKAGE.fullmatch(rest[0])) is not None:
+            return package[1]
+    return Path(program).stem
+
+
+def _module(words: list[str]) -> str:
+    """Return what Python is told to run with ``-m``, unless it is Antiphon, which serves a file."""
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        if word == "-m":
+            return "" if after == "antiphon" else after
+        if not word.startswith("-") and before not in {"-W", "-X"}:
+            break
+    return ""
+
+
+def _remote(url: str, headers: Mapping[str, str] | None = None, source: str = "") -> ServerTarget:
+    try:
+        parts = urlsplit(url)
+        is_whole = bool(parts.hostname) and parts.port != 0  # a port is checked when it is read
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        # The URL may hold a secret, and so may the error: do not repeat them.
+        whose = f"{source}: the URL" if source else "The URL"
+        raise click.BadParameter(f"{whose} is malformed: http:// or https:// and a host", param_hint="'TARGET'")
+    return ServerTarget(text=url, headers=headers or {}, source=source)
+
+
 def _found(place: str, name: str | None, folder: str | None = None) -> ServerTarget:
     """Return an entry of a configuration. What it needs from the user is asked in the terminal."""
     ask = _ask_input if sys.stdin.isatty() else None
     with _usage_errors():
         found = find_server(place, name, folder=Path(folder or ""), ask=ask)
     if found.url:
-        return ServerTarget(text=found.url, headers=found.headers, source=found.source)
+        return _remote(found.url, headers=found.headers, source=found.source)
     return ServerTarget(text=found.source, command=found.command, folder=found.cwd, env=found.env, source=found.source)
 
 

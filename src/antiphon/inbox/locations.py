@@ -27,6 +27,9 @@ def read_location(url: str) -> Location:
         host = parts.hostname or ""
     except ValueError:
         parts, host = SplitResult("", "", "", "", ""), ""
+    if parts.scheme in {"http", "https"} and "\\" in parts.netloc:
+        warnings.append("It has a \\ before its path: a browser may open another host than other programs.")
+        return Location(shown, "", "", warnings, can_be_opened=False)
     if parts.scheme not in {"http", "https"} or not host:
         warnings.append("It is not a web page, and cannot be opened from here.")
         return Location(shown, "", "", warnings, can_be_opened=False)

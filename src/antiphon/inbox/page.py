@@ -159,7 +159,7 @@ class Page:
         if request.verb == "POST":
             origin = request.headers.get(b"origin", b"").decode("latin-1").lower()
             site = request.headers.get(b"sec-fetch-site", b"same-origin")
-            if (origin and urlsplit(origin).netloc != host) or site not in {b"same-origin", b"none"}:
+            if (origin and _site(origin) != host) or site not in {b"same-origin", b"none"}:
                 raise _Refused(403, "This form was sent from another site.")
 
     async def _person(self, scope: Scope) -> _Person:
@@ -352,6 +352,14 @@ def _host(name: str) -> str:
     """Return a host without its port."""
     host, colon, port = name.lower().rpartition(":")
     return host if colon and port.isdecimal() else name.lower()
+
+
+def _site(origin: str) -> str:
+    """Return the host and port of an Origin; empty if it is malformed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 async def _body(receive: Receive) -> bytes:

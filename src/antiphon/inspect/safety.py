@@ -23,16 +23,23 @@ class CheckFailed(AntiphonError):
 
 
 async def check(call: InspectedCall, spot: Spot) -> JsonObject:
-    """Make a call again with the answers that it got, each round twice; return whether that is safe, and the report."""
+    """Make a call again with the answers that it got, each round twice; return whether that is safe, and the report.
+
+    ``ok`` is None if the call failed: what it would have run after that is not known.
+    """
     with TemporaryDirectory() as folder:
         test = await _tested(_written(folder, suite(call, spot)), Path(folder, "report.json"), spot)
     checks = {each["name"]: each for each in test["checks"]}
-    if "replay safety" in checks:
-        return {"ok": checks["replay safety"]["passed"], "text": checks["replay safety"].get("problem", "")}
-    if not any(round_.questions for round_ in call.rounds):
+    safety = checks.pop("replay safety", None)
+    told = " ".join(filter(None, [test["problem"], *(each.get("problem", "") for each in checks.values())]))
+    unknown = f"The call was not run to its end, so its replay safety is unknown. {told}" if told else ""
+    if safety is not None and not safety["passed"]:
+        return {"ok": False, "text": "\n".join(filter(None, [safety.get("problem", ""), unknown]))}
+    if safety is not None:
+        return {"ok": None if unknown else True, "text": unknown}
+    if not any(round_.questions for round_ in call.rounds) and not told:
         return {"ok": True, "text": "Nothing was asked, so nothing runs again."}
-    problems = [test["problem"], *(each.get("problem", "") for each in checks.values())]
-    raise CheckFailed(f"The check could not be made: {' '.join(filter(None, problems))}")
+    raise CheckFailed(f"The check could not be made: {told}")
 
 
 async def _tested(file: str, report: Path, spot: Spot) -> JsonObject:

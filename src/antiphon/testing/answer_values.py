@@ -224,5 +224,10 @@ class Supply:
 def again(key: str, supplies: Mapping[Any, Supply]) -> Supply | None:
     """Return the list for a key that one call asks several times: the server names it ``key-2``, ``key-3``."""
     base, _, number = key.rpartition("-")
-    supply = supplies.get(base) if number.isdecimal() else None
-    return supply if supply is not None and supply.times is not None else None
+    supply = supplies.get(base) if number.isdecimal() and len(number) < 6 else None
+    if supply is None or supply.times is None:
+        return None
+    if not supply.used:
+        # The call was resumed: the answers before this one were for the rounds before.
+        supply.used = max(int(number) - 1, 0)
+    return supply

@@ -214,6 +214,10 @@ def test_all_problems_of_a_file_are_told_at_once_and_in_order():
     assert [problem.partition(": ")[0] for problem in found] == ["1:9", "1:10", "3:5", "4:5", "8:23", "9:26"]
 
 
+def test_a_text_that_is_nested_too_deep_is_refused_before_it_is_parsed():
+    assert "it is nested more than 100 deep" in problems("[" * 100_000)[0]
+
+
 def test_a_list_that_contains_itself_is_refused():
     assert "This contains itself, or too much" in problems(holding("- {name: a, tool: b, arguments: &x {a: *x}}"))[0]
 

@@ -57,10 +57,10 @@ function Safety({ call }) {
   const can = call.can?.replay_safety;
   const found = model.safety[call.id];
   return html`<h2>Replay safety</h2>
-    <p class="soft">${can === true ? "Runs every round of this call twice, and once more on a fresh instance, and says what differs." : line(can ?? "", 500)}</p>
+    <p class="soft">${can === true ? "Makes this call again from its start, with the same answers, several times: once in a test, then every round twice, and all of it on a fresh instance. What it does is really done each time." : line(can ?? "", 500)}</p>
     ${can === true ? html`<button type="button" disabled=${model.busy.safety}
       onClick=${() => checkSafety(call.id)}>${model.busy.safety ? "Checking…" : "Check replay safety"}</button>` : ""}
-    ${!found ? "" : html`<div class=${`verdict ${found.ok ? "ok" : "bad"}`}><b>${found.ok ? "✓ Safe to replay" : "✗ Not safe to replay"}</b>
+    ${!found ? "" : html`<div class=${`verdict ${found.ok ? "ok" : "bad"}`}><b>${found.ok ? "✓ Safe to replay" : found.ok === null ? "? Not known" : "✗ Not safe to replay"}</b>
       <${Words} text=${found.text} /></div>`}`;
 }
 

@@ -271,7 +271,8 @@ export function download(name, text) {
 export const checkSafety = id => act("safety", async () => {
   const found = await api(`calls/${id}/replay-safety`, { body: {} });
   change({ safety: { ...model.safety, [id]: found } });
-  say(found.ok ? "The call is safe to replay." : "The call is not safe to replay.");
+  say(found.ok ? "The call is safe to replay."
+    : `It is not ${found.ok === null ? "known whether the call is " : ""}safe to replay.`);
 });
 export const restart = () => act("restart", async () => { change({ state: await api("restart", { body: {} }) }); await show(); });
 export const subscribe = (uri, on) => act("subscribe", async () => {

@@ -1,7 +1,8 @@
 """A document: YAML as nodes with their places, and as plain JSON values; and all problems found in it."""
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
@@ -76,6 +77,29 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     yaml_implicit_resolvers = _resolvers()
 
 
+def check_nesting(text: str) -> None:
+    """Raise a YAMLError for a text that is nested too deep, which would overflow the stack of the parser."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            mark: Any = event.start_mark
+            raise yaml.MarkedYAMLError(problem=f"it is nested more than {DEEPEST} deep", problem_mark=mark)
+
+
+def check_size(value: object, open_: tuple[int, ...] = (), count: Iterator[int] | None = None) -> None:
+    """Raise ValueError for a value that contains itself, or too much once its aliases are followed."""
+    count = count or itertools.count()
+    if id(value) in open_ or len(open_) > DEEPEST or next(count) > MOST:
+        raise ValueError(_ENDLESS)
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            check_size(item, (*open_, id(value)), count)
+
+
 class Document:
     """One file that is read: what is in it, and what is wrong with it."""
 
@@ -89,6 +113,7 @@ class Document:
     def root(self) -> Node:
         """Return the node of the whole document; SuiteBroken if it is empty, or is not YAML."""
         try:
+            check_nesting(self.text)
             root: Node | None = yaml.compose(self.text, Loader=_Loader)
         except yaml.MarkedYAMLError as fault:
             mark = fault.problem_mark or fault.context_mark
