@@ -45,9 +45,6 @@ class World:
     deploys: int = 0
     """In the whole span; each restarts one instance after the other."""
     crashes: int = 0
-    outages: int = 0
-    """Of a store that every answer needs."""
-    outage: float = 1.0
     drain: float = 30.0
     """Seconds for which an instance that is told to stop lets its calls go on."""
     restart: float = 10.0
@@ -64,7 +61,7 @@ class Outcome:
 
     flows: int
     lost: int = 0
-    """Calls that ended because an instance or the store did, and those that failed again: the client calls again."""
+    """Calls that ended because an instance did: the client calls again."""
     asked_again: int = 0
     """Answers of people that were lost with them."""
     sent_again: int = 0
@@ -121,16 +118,13 @@ Think = Callable[[World, random.Random], list[float]]
 def with_sessions(world: World, flows: int, seed: int, think: Think = thinking) -> Outcome:
     """Each conversation lives in the instance where it began. If that ends, the call is lost, and made again."""
     chance = random.Random(seed)
-    instances, away = ends_of(world, chance), _outages(world, chance)
+    instances = ends_of(world, chance)
     lost = asked_again = 0
     for _ in range(flows):
         at, thoughts = chance.uniform(0, world.seconds), think(world, chance)
         while True:
-            failed, at = _tried(at, away, chance)
-            lost += failed
             answers = list(accumulate(thoughts, initial=at))[1:]
             end = _up(instances, at, chance).next(at)
-            end = min([end, *(answer for answer in answers if away.gone(answer))])
             if answers[-1] < end:
                 break
             lost += 1
@@ -142,45 +136,18 @@ def with_sessions(world: World, flows: int, seed: int, think: Think = thinking) 
 def with_tokens(world: World, flows: int, seed: int, think: Think = thinking) -> Outcome:
     """Each request goes to any instance that is up, and nothing is held between two of them."""
     chance = random.Random(seed)
-    instances, away = ends_of(world, chance), _outages(world, chance)
+    instances = ends_of(world, chance)
     sent_again = 0
     for _ in range(flows):
         at, thoughts = chance.uniform(0, world.seconds), think(world, chance)
         for wait in (0.0, *thoughts):
-            failed, at = _tried(at + wait, away, chance)
-            sent_again += failed
+            at += wait
             while at + world.request > (end := _up(instances, at, chance).next(at)):
                 # The instance ended in the middle: the same request, with the same token, goes to another one.
                 sent_again += 1
                 at = end + world.request
             at += world.request
     return Outcome(flows=flows, sent_again=sent_again)
-
-
-@dataclass(frozen=True, slots=True)
-class Outages:
-    """When the store was away."""
-
-    starts: list[float]
-    lasting: float
-
-    def gone(self, at: float) -> bool:
-        place = bisect_right(self.starts, at)
-        return place > 0 and at < self.starts[place - 1] + self.lasting
-
-
-def _outages(world: World, chance: random.Random) -> Outages:
-    return Outages(sorted(chance.uniform(0, world.seconds) for _ in range(world.outages)), world.outage)
-
-
-def _tried(at: float, away: Outages, chance: random.Random) -> tuple[int, float]:
-    """How often a client tries in vain until the store is back, and when it gets through."""
-    failed, wait = 0, 0.05
-    while away.gone(at):
-        failed += 1
-        at += wait * chance.uniform(0.5, 1.5)
-        wait = min(2 * wait, 2.0)
-    return failed, at
 
 
 def _up(instances: Sequence[Ends], at: float, chance: random.Random) -> Ends:
@@ -209,8 +176,7 @@ def as_chaos(seen: Figures, seed: int) -> tuple[Outcome, Outcome]:
     conversations = seen["conversations"]
     ended = sum(RESTARTS.get(what, 0) for _, what in conversations["harm"])
     seconds = max((at for at, _ in conversations["harm"]), default=0.0) + 1
-    outages = sum(what == "cut_off" for _, what in conversations["harm"])
-    world = replace(CHAOS, seconds=seconds, crashes=ended, outages=outages)
+    world = replace(CHAOS, seconds=seconds, crashes=ended)
     half = conversations["flows"] // 2
     return with_tokens(world, half, seed, _quick), with_sessions(world, half, seed, _quick)
 
@@ -479,9 +445,9 @@ has seed {seed}, and no clock but its own.
 ## Compared with the chaos run
 
 `make chaos` does the same to real servers, at small size: three instances that share a Redis, answers within 1.5
-seconds, and harm every few seconds. Simulated are as many conversations, ends of instances, and outages of Redis,
-each of a second. Both count every attempt of a client that fails. Not simulated: instances that stand still, and a
-machine that is slow.
+seconds, and harm every few seconds. Simulated are as many conversations and ends of instances. Not simulated:
+instances that stand still, a Redis that is restarted (requests wait for it), and a machine that is slow, where more
+attempts fail than this.
 
 {chaos}"""
 

@@ -65,15 +65,6 @@ def test_an_instance_that_drains_takes_no_new_work(scale):
     assert ends.next(101.0) == 130.0
 
 
-def test_a_client_tries_until_the_store_is_back(scale):
-    world = scale.World(outages=2_000)
-    free, held = scale.with_tokens(world, 500, 1), scale.with_sessions(world, 500, 1)
-    assert (free.lost, free.asked_again) == (0, 0)
-    assert free.sent_again > 10
-    assert held.lost > 10
-    assert held.asked_again > 0
-
-
 def test_the_chaos_run_is_compared_at_its_own_size(scale):
     harm = [[3.0 * n, kind] for n, kind in enumerate(["kill", "pause", "deploy", "rotate", "cut_off"] * 4)]
     tokens, sessions = scale.as_chaos({"conversations": {"flows": 500, "harm": harm}}, 1)
