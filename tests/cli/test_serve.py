@@ -241,6 +241,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("more", [["--workers", "2"], ["--reload"]])
 def test_the_exit_code_tells_of_a_worker_whose_handler_could_not_be_cancelled(tmp_path, more):
     (tmp_path / "stubborn.py").write_text(STUBBORN)

@@ -160,6 +160,7 @@ async def test_a_scope_that_is_missing_in_the_second_round_costs_one_login_and_t
     assert len(logins(issuer)) == 2
 
 
+@pytest.mark.heavy
 @ERAS
 async def test_a_subscription_ends_with_its_token_and_comes_back_with_a_new_one(issuer, live, era, monkeypatch):
     for module in ("antiphon.transports.authorization.LEEWAY", "antiphon.oauth.jose.LEEWAY"):

@@ -56,6 +56,7 @@ def test_a_suite_hands_it_over() -> None:
     antiphon("test", "paint.mcp.yaml")
 
 
+@pytest.mark.heavy
 def test_recording_and_verifying_hand_it_over() -> None:
     assert "green" in antiphon("call", f"{SCRIPT} record --target paint.py --output session.json", "colour")
     antiphon("verify", "session.json", "--target", "paint.py")

@@ -36,6 +36,7 @@ async def test_over_http(url):
     await check_link(lambda server: HttpLink(url(server)))
 
 
+@pytest.mark.heavy
 async def test_to_a_process():
     await check_link(lambda _: ChildLink(COMMAND))
 

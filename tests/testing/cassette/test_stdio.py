@@ -60,6 +60,7 @@ OPENING = [{"id": 1, "method": "initialize", "params": {}}, {"method": "notifica
 CALL = {"id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"b": 1, "a": 2}}}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("recorded", [[PROBE, *OPENING, CALL], [*OPENING, CALL]], ids=["probed", "not probed"])
 def test_a_recording_of_an_old_server_is_replayed_with_a_probe_and_without(tmp_path: Path, recorded: list[Any]) -> None:
     (tmp_path / "server.py").write_text(OLD)
