@@ -462,7 +462,7 @@ OTHERS = {
 def _summary(figures: Figures) -> str:
     cells = _http(figures)
     told = [
-        f"{short(median(against))} times as many as {what}"
+        f"{short(median(against))} times the rate of {what}"
         for name, what in OTHERS.items()
         if (against := ratios(cells, "ours|echo|16", f"{name}|echo|16"))
     ]
@@ -471,8 +471,9 @@ def _summary(figures: Figures) -> str:
         return "Not all servers were measured in this run."
     one, two = (short(median(each)) for each in legs)
     text = (
-        f"At 16 connections, `antiphon serve` answers so many calls a second: {', '.join(told)}. Of calls that ask to "
-        f"confirm, it answers {one} times as many as the official Python server, and of their retries {two} times."
+        f"In `tools/call` at 16 connections, `antiphon serve` has {', '.join(told)}. Against the official Python "
+        f"server, it has {one} times the rate in calls that ask to confirm, and {two} times in their retries with the "
+        "answer. These are medians of the ratios in each round."
     )
     return textwrap.fill(text, 120)
 
