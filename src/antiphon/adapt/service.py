@@ -166,7 +166,7 @@ class Adapted(Service):
     def _asks_elsewhere(self, ctx: ServerRequestContext[Any, Any], call: Call, *, is_modern: bool) -> bool:
         """Whether people are asked elsewhere what this client cannot show."""
         place = self.elsewhere
-        if place is None or (place.is_local and ctx.request is not None):  # nobody at this machine for HTTP
+        if place is None or (place.is_local and ctx.request is not None):  # HTTP: the person is at another machine
             return False
         if is_modern:
             return True

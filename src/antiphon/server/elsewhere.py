@@ -257,7 +257,7 @@ class _CallElsewhere:
         return following
 
     def _give_up(self) -> None:
-        """Nobody will answer this round."""
+        """End what waits elsewhere for the answers to this round, which no person is asked for."""
         if self._run.give_up is not None:
             self._run.give_up()
 

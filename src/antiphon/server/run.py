@@ -156,7 +156,7 @@ class Run:
     able: Mapping[str, Any] | None = None
     """What the client itself is asked, where any other question ends the round and is asked elsewhere."""
     give_up: Callable[[], None] | None = None
-    """Ends what waits at another server for the answers to this round; called if nobody is asked for them."""
+    """Ends what waits at another server for the answers to this round; called if no person is asked for them."""
     context: Any = None
     """The Context that stands for this run, once something holds it."""
 

@@ -377,7 +377,7 @@ class _IssuerKeys:
         """Return the key of this name; None if the issuer has none. The last keys serve while it cannot be asked."""
         now = time.monotonic()
         found = None if self._keys is None else self._keys.find(kid)
-        is_missing = found is None and self._keys is not None  # a new key, or a token of nobody's
+        is_missing = found is None and self._keys is not None  # a new key, or a made-up token
         due = self._missed if is_missing else self._looked
         if (found is None or now > self._until) and now - due >= _AGAIN:
             self._looked = now

@@ -33,7 +33,7 @@ class Watches:
 
     def start(self, call: Call, uri: str) -> None:
         """Listen for changes of a resource for the session of this call."""
-        self.stop(call.session, uri)  # subscribed again, it begins anew
+        self.stop(call.session, uri)  # a second subscription replaces the first
         if self._count >= MAX_WATCHES:
             log.warning("changes of %r are not listened for: there are %s subscriptions already", uri, MAX_WATCHES)
             return
